@@ -1,0 +1,3 @@
+from hashee.cli import main
+
+main()

@@ -1,0 +1,134 @@
+"""What hashee must know of a model family: where its layers, embeddings and norms are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from hashee.block import Block
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The real tokens of a batch in packed order, as embedding modules take them; each is (1, tokens)."""
+
+    ids: Tensor
+    types: Tensor
+    positions: Tensor
+    embeds: Tensor | None = None
+    """(1, tokens, width) word embeddings given by the caller in place of a look-up."""
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """The numbers that set the cost of an encoder."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    blocks_per_layer: int = 1
+
+
+class Adapter:
+    """One model family. Subclasses say where things are; no state, no parameters, one shared instance each."""
+
+    model_type: ClassVar[str]
+    """The family's `config.model_type` in Hugging Face; its converted twin is `hashee-<model_type>`."""
+    config_class: ClassVar[type[PreTrainedConfig]]
+    encoder_class: ClassVar[type[PreTrainedModel]]
+    """The class whose `forward` turns ids into hidden states; the only one that hashee replaces."""
+    token_types: ClassVar[bool] = True
+    """Whether the embeddings take token types."""
+    heads_on_first_row: ClassVar[tuple[str, ...]] = (
+        "ForSequenceClassification",
+        "ForMultipleChoice",
+        "ForNextSentencePrediction",
+    )
+    """Heads that read the first position only; it must hold a token, not padding."""
+
+    def layers(self, encoder: Any) -> list[Module]:
+        """Return the Hugging Face layers in the order in which they run."""
+        return list(encoder.encoder.layer)
+
+    def exit_layer(self, encoder: Any, place: int) -> int:
+        """Return the exit layer, from 1, that the layer at a place in `layers` belongs to."""
+        return place + 1
+
+    def blocks(self, encoder: Any) -> Iterator[Block]:
+        """Yield the encoder's layers as Blocks, in the order in which they run."""
+        for place, layer in enumerate(self.layers(encoder)):
+            yield self.block(layer, self.exit_layer(encoder, place))
+
+    def block(self, layer: Any, number: int) -> Block:
+        """Point at the sub-modules of one Hugging Face layer."""
+        raise NotImplementedError
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        """Return the states that the first layer takes: (1, tokens, width)."""
+        embedded: Tensor = encoder.embeddings(
+            input_ids=tokens.ids if tokens.embeds is None else None,
+            token_type_ids=tokens.types,
+            position_ids=tokens.positions,
+            inputs_embeds=tokens.embeds,
+        )
+        return embedded
+
+    def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
+        """Return the position ids that the family uses when the caller gives none: (batch, length)."""
+        return torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+
+    def max_position(self, encoder: Any) -> int:
+        """Return the number of rows of the position table, counted in the ids of `positions`."""
+        rows: int = encoder.embeddings.position_embeddings.num_embeddings
+        return rows
+
+    def max_length(self, config: Any) -> int:
+        """Return the longest text that the model takes, from a config alone."""
+        length: int = config.max_position_embeddings
+        return length
+
+    def position_bias(self, encoder: Any, columns: Tensor) -> Tensor | None:
+        """Return what relative positions add to the scores, or None.
+
+        columns: (sequences, longest) place of each seat in the caller's rows.
+        Returns (sequences, heads, longest, longest).
+        """
+        return None
+
+    def final_norm(self, encoder: Any) -> Module | None:
+        """Return the norm over the states of all tokens after the last layer, if the family has one."""
+        return None
+
+    def layer_drop(self, encoder: Any) -> float:
+        """Return the probability with which training skips a whole layer."""
+        return 0.0
+
+    def pool(self, encoder: Any, hidden: Tensor) -> Tensor | None:
+        """Return the pooled output of (batch, length, width) states, or None if the model has no pooler."""
+        pooler = getattr(encoder, "pooler", None)
+        return None if pooler is None else pooler(hidden)
+
+    def as_tuple(self, output: Any) -> tuple[Any, ...]:
+        """Return an output the way the family does under `return_dict=False`."""
+        values: tuple[Any, ...] = output.to_tuple()
+        return values
+
+    def shape(self, config: Any) -> EncoderShape:
+        """Return the sizes that set the cost, from a config alone."""
+        return EncoderShape(
+            layers=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            inner=config.intermediate_size,
+        )
+
+
+def positions_after_padding(input_ids: Tensor, padding_id: int) -> Tensor:
+    """Number the tokens that are not padding from `padding_id + 1`, as RoBERTa and MPNet do: (batch, length)."""
+    real = input_ids.ne(padding_id).long()
+    return real.cumsum(dim=1) * real + padding_id

@@ -1,0 +1,45 @@
+"""BERT, and the families that keep its layer layout."""
+
+from typing import Any
+
+from torch.nn import Module
+from transformers import BertConfig, BertModel
+
+from hashee.adapters.adapter import Adapter
+from hashee.block import Block, Dropout
+
+
+class BertAdapter(Adapter):
+    model_type = "bert"
+    config_class = BertConfig
+    encoder_class = BertModel
+    pre_norm = False
+
+    def norms(self, layer: Any) -> tuple[Module, Module]:
+        """Return the norms of the attention and of the feed-forward."""
+        return layer.attention.output.LayerNorm, layer.output.LayerNorm
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.attention.self
+        attention_norm, feed_forward_norm = self.norms(layer)
+        return Block(
+            layer=number,
+            query=attention.query,
+            key=attention.key,
+            value=attention.value,
+            output=layer.attention.output.dense,
+            attention_norm=attention_norm,
+            expand=layer.intermediate.dense,
+            activation=layer.intermediate.intermediate_act_fn,
+            contract=layer.output.dense,
+            feed_forward_norm=feed_forward_norm,
+            heads=attention.num_attention_heads,
+            scale=attention.attention_head_size**-0.5,
+            dropout=Dropout(
+                attention_output=layer.attention.output.dropout.p,
+                scores=attention.dropout.p,
+                feed_forward=layer.output.dropout.p,
+            ),
+            training=layer.training,
+            pre_norm=self.pre_norm,
+        )

@@ -1,0 +1,19 @@
+"""CPT: a BERT encoder under a BART-style decoder."""
+
+from typing import Any
+
+from transformers import BertModel
+
+from hashee.adapters.adapter import EncoderShape
+from hashee.adapters.bart import BartAdapter
+from hashee.adapters.bert import BertAdapter
+from hashee.models.cpt import CptConfig
+
+
+class CptAdapter(BertAdapter):
+    model_type = "cpt"
+    config_class = CptConfig
+    encoder_class = BertModel
+
+    def shape(self, config: Any) -> EncoderShape:
+        return BartAdapter().shape(config)

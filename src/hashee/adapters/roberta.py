@@ -1,0 +1,41 @@
+"""RoBERTa, XLM-R and CamemBERT: BERT layers, positions counted after the padding id."""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import (
+    CamembertConfig,
+    CamembertModel,
+    RobertaConfig,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from hashee.adapters.adapter import positions_after_padding
+from hashee.adapters.bert import BertAdapter
+
+
+class RobertaAdapter(BertAdapter):
+    model_type = "roberta"
+    config_class = RobertaConfig
+    encoder_class = RobertaModel
+
+    def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
+        return positions_after_padding(input_ids, encoder.embeddings.padding_idx)
+
+    def max_length(self, config: Any) -> int:
+        # Position ids start after the padding id.
+        return int(config.max_position_embeddings) - config.pad_token_id - 1
+
+
+class XLMRobertaAdapter(RobertaAdapter):
+    model_type = "xlm-roberta"
+    config_class = XLMRobertaConfig
+    encoder_class = XLMRobertaModel
+
+
+class CamembertAdapter(RobertaAdapter):
+    model_type = "camembert"
+    config_class = CamembertConfig
+    encoder_class = CamembertModel

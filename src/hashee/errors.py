@@ -1,0 +1,29 @@
+"""Everything that hashee refuses, with the reason and the remedy in one line."""
+
+
+class HasheeError(Exception):
+    """Root of every error raised by hashee; the message says what is wrong and what to do."""
+
+
+class TableError(HasheeError):
+    """An exit table is malformed, damaged, or could not be built from what was given."""
+
+
+class TableMismatch(HasheeError):
+    """An exit table does not belong to this tokenizer, vocabulary or depth."""
+
+
+class UnsupportedOption(HasheeError):
+    """A request that a model with exits cannot honour without being silently wrong."""
+
+
+class UnsupportedModel(HasheeError):
+    """A model family, head or configuration that no adapter covers."""
+
+
+class CheckpointError(HasheeError):
+    """A model folder is incomplete, damaged, or holds weights that cannot be used."""
+
+
+class InputError(HasheeError):
+    """Texts, ids or masks that the model cannot read."""

@@ -1,0 +1,203 @@
+"""What a text costs, counted from a config, an exit table and token ids; no weights are needed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table as RichTable
+from transformers import PreTrainedConfig
+
+from hashee.adapters import EncoderShape, adapter_for
+from hashee.errors import InputError, TableMismatch
+from hashee.table import ExitTable
+
+Counts = npt.NDArray[np.int64]
+
+BERT_BASE = EncoderShape(layers=12, width=768, heads=12, inner=3072)
+"""What the paper's speed-ups are relative to."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Multiply-accumulates of one layer over all texts, by what they are spent on."""
+
+    layer: int
+    active: int
+    """Tokens that the layer updates."""
+    projections: int
+    """Query, key, value and output projections."""
+    attention: int
+    """Scores and weighted sums: the matrix products of attention."""
+    softmax: int
+    norms: int
+    feed_forward: int
+
+    @property
+    def macs(self) -> int:
+        """All of them: the paper's count."""
+        return self.projections + self.attention + self.softmax + self.norms + self.feed_forward
+
+    @property
+    def matmul_macs(self) -> int:
+        """Those in matrix products, which is what `torch.utils.flop_counter` sees (as two FLOPs each)."""
+        return self.projections + self.attention + self.feed_forward
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """The cost of some texts in multiply-accumulates (FLOPs are twice as many); real lengths, embeddings free."""
+
+    texts: int
+    tokens: int
+    layers: tuple[LayerCost, ...]
+    paper_macs: int
+    """With exits, by the paper's count."""
+    executed_macs: int
+    """With exits, as the engine runs them."""
+    full_depth_macs: int
+    """The model that was given, without exits and at the depth it has."""
+    bert_base_macs: int
+    """12-layer BERT-base on the same tokens."""
+
+    @property
+    def speedup(self) -> float:
+        """Full depth of this model / paper's count."""
+        return self.full_depth_macs / max(self.paper_macs, 1)
+
+    @property
+    def executed_speedup(self) -> float:
+        """Full depth of this model / executed count."""
+        return self.full_depth_macs / max(self.executed_macs, 1)
+
+    @property
+    def speedup_vs_bert_base(self) -> float:
+        """12-layer BERT-base / paper's count: the paper's speed-up."""
+        return self.bert_base_macs / max(self.paper_macs, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts and ratios as plain values for JSON."""
+        layers = [asdict(layer) | {"macs": layer.macs} for layer in self.layers]
+        ratios = {name: getattr(self, name) for name in ("speedup", "executed_speedup", "speedup_vs_bert_base")}
+        return asdict(self) | {"layers": layers} | ratios
+
+    def __str__(self) -> str:
+        rows = (
+            ("paper's count", self.paper_macs, f"{self.speedup:.2f}x less than full depth"),
+            ("executed", self.executed_macs, f"{self.executed_speedup:.2f}x less than full depth"),
+            ("full depth", self.full_depth_macs, ""),
+            ("12-layer BERT-base", self.bert_base_macs, f"{self.speedup_vs_bert_base:.2f}x the paper's count"),
+        )
+        lines = [f"{name:<18} {macs / 1e9:12,.3f} GMACs   {note}".rstrip() for name, macs, note in rows]
+        return "\n".join([f"{self.texts:,} texts, {self.tokens:,} tokens", *lines])
+
+    def __rich__(self) -> RichTable:
+        table = RichTable(title=f"{self.texts:,} texts, {self.tokens:,} tokens", title_justify="left")
+        for column in ("layer", "active tokens", "share", "GMACs"):
+            table.add_column(column, justify="right")
+        for cost in self.layers:
+            share = cost.active / max(self.tokens, 1)
+            table.add_row(str(cost.layer), f"{cost.active:,}", f"{share:.1%}", f"{cost.macs / 1e9:,.3f}")
+        table.caption = str(self).partition("\n")[2]
+        table.caption_justify = "left"
+        return table
+
+
+def count_flops(
+    model_or_config: Any, texts_or_ids: Any, table: ExitTable | None = None, tokenizer: Any = None
+) -> FlopCount:
+    """Count what texts cost in a model with exits.
+
+    texts_or_ids: any iterable of texts, (text, text) pairs, or token id lists that include the special tokens. Texts
+    are cut at the model's length. Without `table`, a converted model's own is used; other models run at full depth.
+    """
+    config = model_or_config if isinstance(model_or_config, PreTrainedConfig) else model_or_config.config
+    adapter = adapter_for(config)
+    shape = adapter.shape(config)
+    if table is None:
+        table = _own_table(model_or_config, config, shape.layers)
+    table.check(num_layers=shape.layers)
+    if tokenizer is None:
+        tokenizer = getattr(model_or_config, "_tokenizer", None)
+    elif table.tokenizer_fingerprint is not None:
+        table.check(tokenizer=tokenizer)
+
+    exit_layers = table.exit_layers.numpy()
+    lengths, active = [], []
+    for ids in token_ids(texts_or_ids, tokenizer, adapter.max_length(config)):
+        if len(ids) and (min(ids) < 0 or max(ids) >= len(exit_layers)):
+            raise InputError(f"token id {max(ids)} is outside the exit table of {len(exit_layers)} tokens")
+        exits = exit_layers[np.asarray(ids, dtype=np.int64)]
+        lengths.append(len(ids))
+        active.append(len(ids) - np.cumsum(np.bincount(exits, minlength=table.num_layers + 1))[:-1])
+    n = np.asarray(lengths, dtype=np.int64)
+    m = np.asarray(active, dtype=np.int64).reshape(len(n), table.num_layers)
+
+    layers = tuple(layer_cost(shape, number, n, m[:, number - 1]) for number in range(1, table.num_layers + 1))
+    paper = sum(layer.macs for layer in layers)
+    return FlopCount(
+        texts=len(n),
+        tokens=int(n.sum()),
+        layers=layers,
+        paper_macs=paper,
+        # Every layer runs in the plain form that the paper counts.
+        executed_macs=paper,
+        full_depth_macs=shape.layers * layer_cost(shape, 0, n, n).macs,
+        bert_base_macs=BERT_BASE.layers * layer_cost(BERT_BASE, 0, n, n).macs,
+    )
+
+
+def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:
+    """Count one layer over texts of n tokens, m of which it updates. n, m: (texts,)."""
+    # A text with no active token left costs nothing: nobody reads its keys and values.
+    n = np.where(m > 0, n, 0)
+    d, times = shape.width, shape.blocks_per_layer
+    return LayerCost(
+        layer=layer,
+        active=int(m.sum()),
+        projections=times * int((2 * m + 2 * n).sum()) * d * d,
+        attention=times * 2 * int((n * m).sum()) * d,
+        softmax=times * 2 * int((n * m).sum()) * shape.heads,
+        norms=times * 4 * int(m.sum()) * d,
+        feed_forward=times * 2 * int(m.sum()) * d * shape.inner,
+    )
+
+
+def token_ids(texts_or_ids: Any, tokenizer: Any, max_length: int, batch_size: int = 512) -> Iterator[Sequence[int]]:
+    """Yield the ids of each item: tokenized with special tokens and cut at `max_length` if it is text."""
+    items: Iterator[Any] = iter([texts_or_ids] if isinstance(texts_or_ids, str) else texts_or_ids)
+    first = next(items, None)
+    if first is None:
+        return
+    items = chain([first], items)
+    if not isinstance(first, str) and not (isinstance(first, tuple | list) and first and isinstance(first[0], str)):
+        yield from (ids.tolist() if hasattr(ids, "tolist") else ids for ids in items)
+        return
+    if tokenizer is None:
+        raise InputError("texts need a tokenizer to be counted; pass tokenizer=..., or lists of token ids")
+    length = min(max_length, tokenizer.model_max_length)
+    while batch := list(islice(items, batch_size)):
+        firsts, seconds = _columns(batch)
+        yield from tokenizer(firsts, seconds, truncation=True, max_length=length, verbose=False)["input_ids"]
+
+
+def _columns(batch: Iterable[str | tuple[str, str]]) -> tuple[list[str], list[str] | None]:
+    """Split a batch of texts, or of pairs, into the columns that a tokenizer takes."""
+    rows = list(batch)
+    if all(isinstance(row, str) for row in rows):
+        return [str(row) for row in rows], None
+    if any(isinstance(row, str) or len(row) != 2 for row in rows):
+        raise InputError("texts must be all single or all (text, text) pairs")
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _own_table(model_or_config: Any, config: Any, depth: int) -> ExitTable:
+    """Return the table that a model carries, or one by which nothing exits."""
+    if hasattr(model_or_config, "exit_table"):
+        own: ExitTable = model_or_config.exit_table
+        return own
+    if getattr(config, "hashee", None) is not None:
+        raise TableMismatch("a converted model's config does not hold its exit table; pass the model, or table=...")
+    return ExitTable.never(config.vocab_size, depth)

@@ -1,0 +1,59 @@
+"""From ranks to buckets, from buckets to layers: the rules that every way to build a table shares."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hashee.errors import TableError
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """`num_buckets` groups of tokens spread evenly over `num_layers` layers.
+
+    num_layers: depth of the model, at least 1.
+    num_buckets: fewer than, as many as, or more than the layers.
+    min_exit: 1, or 0 to let the first bucket exit before the first layer.
+    """
+
+    num_layers: int
+    num_buckets: int
+    min_exit: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, at_least=1))
+        object.__setattr__(self, "num_buckets", whole_number("num_buckets", self.num_buckets, at_least=1))
+        if self.min_exit not in (0, 1):
+            raise TableError(f"min_exit={self.min_exit!r} must be 1, or 0 to let the first bucket exit before layer 1")
+
+    @classmethod
+    def over(cls, num_layers: int, num_buckets: int | None = None, min_exit: int = 1) -> "Buckets":
+        """Return as many buckets as layers unless told otherwise."""
+        return cls(num_layers, num_layers if num_buckets is None else num_buckets, min_exit)
+
+    def layers(self) -> NDArray[np.int64]:
+        """Return the exit layer of each bucket: 1 + floor(L*b/B), and `min_exit` for the first. (buckets,)"""
+        layers = 1 + self.num_layers * np.arange(self.num_buckets, dtype=np.int64) // self.num_buckets
+        layers[0] = self.min_exit
+        return layers
+
+    def cut(self, count: int) -> NDArray[np.int64]:
+        """Return the bucket of each rank, floor(B*rank/count), so that sizes differ by at most one. (count,)"""
+        return self.num_buckets * np.arange(count, dtype=np.int64) // max(count, 1)
+
+    def layers_of_ranking(self, ranking: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+        """Give ranked ids, first to exit first, equally large buckets; all other ids the last layer.
+
+        ranking: (ranked,) token ids. Returns (vocab_size,).
+        """
+        exit_layers = np.full(vocab_size, self.num_layers, dtype=np.int64)
+        exit_layers[ranking] = self.layers()[self.cut(len(ranking))]
+        return exit_layers
+
+
+def whole_number(name: str, value: object, at_least: int) -> int:
+    """Return `value` as an int, or refuse it by name."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < at_least:
+        raise TableError(f"{name}={value!r} must be a whole number of at least {at_least}")
+    return int(value)

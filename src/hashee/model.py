@@ -1,0 +1,259 @@
+"""The two mixins that turn Hugging Face classes into ones with exits: encoders, and models around an encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+
+from hashee.adapters import Adapter
+from hashee.encoder import Encoded, encode, read_batch
+from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
+from hashee.explain import Explanation, explain
+from hashee.table import ExitTable
+
+if TYPE_CHECKING:
+    # The mixins are only ever combined with Hugging Face models (see hashee.families).
+    Host = PreTrainedModel
+else:
+    Host = object
+
+UNSET = -1
+"""Exit layer of every token until a table is installed or loaded."""
+
+REFUSED = {
+    "output_attentions": "frozen tokens have no attention of their own; inspect the unconverted model",
+    "encoder_hidden_states": "a converted model is an encoder; convert the encoder of a seq2seq model instead",
+    "past_key_values": "a converted model is an encoder and keeps no cache; leave it out",
+    "cu_seq_lens_q": "hashee packs batches itself; pass padded input_ids with a (batch, length) attention_mask",
+    "cu_seq_lens_k": "hashee packs batches itself; pass padded input_ids with a (batch, length) attention_mask",
+    "head_mask": "packed attention runs all heads; prune heads before converting",
+}
+"""Options that cannot be honoured, with what to do instead."""
+
+
+class HashedModel(Host):
+    """A Hugging Face model whose encoder lets tokens exit; mixed in before the Hugging Face class."""
+
+    adapter: ClassVar[Adapter]
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        # Some constructors keep a changed copy of the config that they are given.
+        settings = getattr(self.config, "hashee", None)
+        if settings is None:
+            raise CheckpointError(
+                f"{type(self).__name__} needs a config with an exit table; call hashee.convert on the unconverted model"
+            )
+        self._tokenizer: Any = None
+        if isinstance(self, HashedEncoder):
+            self.add_exits(settings, self.config.vocab_size)
+        else:
+            self._replace_encoder(settings)
+
+    def _replace_encoder(self, settings: dict[str, Any]) -> None:
+        """Put an encoder with exits where the Hugging Face constructor put a dense one."""
+        from hashee.families import hashed_class  # noqa: PLC0415  # families builds classes out of this module
+
+        dense_class = self.adapter.encoder_class
+        for name, module in self.named_modules():
+            if isinstance(module, dense_class) and not isinstance(module, HashedEncoder):
+                pooling = {"add_pooling_layer": module.pooler is not None} if hasattr(module, "pooler") else {}
+                module.config.hashee = settings
+                hashed = hashed_class(dense_class)(module.config, **pooling)
+                hashed.reads_first_row = type(self).__name__.endswith(self.adapter.heads_on_first_row or ("\0",))
+                self.set_submodule(name, hashed)
+                break
+        self.tie_weights()
+
+    @property
+    def hashed_encoder(self) -> HashedEncoder:
+        """The part of the model in which tokens exit."""
+        return next(module for module in self.modules() if isinstance(module, HashedEncoder))
+
+    @property
+    def exit_table(self) -> ExitTable:
+        """The table by which tokens exit in `eval()`, and in `train()` unless there is another for it."""
+        return ExitTable.from_parts(self.hashed_encoder.exit_layers.cpu(), self.config.hashee["table"])
+
+    @property
+    def train_exit_table(self) -> ExitTable | None:
+        """The table that takes the other's place in `train()`, if there is one."""
+        metadata = self.config.hashee["train_table"]
+        if metadata is None:
+            return None
+        return ExitTable.from_parts(self.hashed_encoder.train_exit_layers.cpu(), metadata)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer that the model was converted with or that lies in its folder."""
+        if self._tokenizer is None:
+            path = self.config.name_or_path
+            if not path:
+                raise HasheeError("this model knows no tokenizer; pass one, or convert with tokenizer=...")
+            self.use_tokenizer(AutoTokenizer.from_pretrained(path))
+        return self._tokenizer
+
+    def use_tokenizer(self, tokenizer: Any) -> None:
+        """Remember a tokenizer after checking that the exit table was made for it."""
+        self.exit_table.check(tokenizer=tokenizer)
+        self._tokenizer = tokenizer
+
+    def explain(self, text: str, text_pair: str | None = None, tokenizer: Any = None) -> Explanation:
+        """Return every token of a text with its exit layer, and what the text costs."""
+        return explain(self.config, self.exit_table, tokenizer or self.tokenizer, text, text_pair)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Resize the vocabulary; new tokens go to the last layer."""
+        embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
+        table, train_table = self.exit_table, self.train_exit_table
+        size = embeddings.num_embeddings
+        self.install_tables(table.resized(size), None if train_table is None else train_table.resized(size))
+        # The vocabulary has changed, so the tokenizer has; it is read anew when it is needed.
+        self._tokenizer = None
+        return embeddings
+
+    def install_tables(self, table: ExitTable, train_table: ExitTable | None) -> None:
+        """Make the model exit by these tables and describe them in its config."""
+        self.config.hashee["table"] = table.metadata()
+        self.config.hashee["train_table"] = None if train_table is None else train_table.metadata()
+        encoder = self.hashed_encoder
+        device = self.get_input_embeddings().weight.device
+        encoder.exit_layers = table.exit_layers.to(device)
+        if train_table is not None:
+            encoder.train_exit_layers = train_table.exit_layers.to(device)
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load a converted model; missing, damaged or non-finite weights and foreign tokenizers are errors."""
+        wants_info = kwargs.pop("output_loading_info", False)
+        try:
+            model, info = super().from_pretrained(name_or_path, *args, output_loading_info=True, **kwargs)
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"the weights in {name_or_path} are damaged or cut short ({error}); copy them again"
+            ) from error
+        check_loaded(model, info, name_or_path)
+        folder = Path(name_or_path)
+        if (folder / "tokenizer_config.json").exists():
+            model.use_tokenizer(AutoTokenizer.from_pretrained(folder))
+        return (model, info) if wants_info else model
+
+
+class HashedEncoder(HashedModel):
+    """The encoder itself: its `forward` packs the batch and updates each token up to its exit layer."""
+
+    exit_layers: Tensor
+    train_exit_layers: Tensor
+    reads_first_row: bool = False
+    """Whether the head around the encoder reads the first position only."""
+
+    def add_exits(self, settings: dict[str, Any], vocab_size: int) -> None:
+        """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
+        self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
+        if settings["train_table"] is not None:
+            self.register_buffer("train_exit_layers", torch.full((vocab_size,), UNSET))
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
+        refuse_options(self.config, options)
+        batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        first_is_real = batch.mask[:, :1].any(dim=1)
+        if self.reads_first_row and not bool(first_is_real.all()):
+            row = int(first_is_real.logical_not().nonzero()[0])
+            raise InputError(
+                f"the head reads the first position, which is padding in row {row}; pad on the right "
+                "(tokenizer.padding_side = 'right')"
+            )
+        two_tables = self.training and "train_exit_layers" in self._buffers
+        exit_layers = self.train_exit_layers if two_tables else self.exit_layers
+        wanted = options.get("output_hidden_states")
+        wanted = getattr(self.config, "output_hidden_states", False) if wanted is None else wanted
+        encoded = encode(self.adapter, self, batch, exit_layers, keep_states=bool(wanted))
+
+        output = self._output(encoded, first_is_real, wanted)
+        return_dict = options.get("return_dict")
+        return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+        return output if return_dict else self.adapter.as_tuple(output)
+
+    def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> BaseModelOutput:
+        """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
+        hidden = encoded.plan.unpack(encoded.hidden)
+        states = None
+        if encoded.states is not None:
+            # Besides True, transformers takes a list of the layers to keep.
+            kept = range(len(encoded.states)) if wanted is True else wanted
+            states = tuple(
+                encoded.plan.unpack(state) if number in kept else None for number, state in enumerate(encoded.states)
+            )
+        if not hasattr(self, "pooler"):
+            return BaseModelOutput(last_hidden_state=hidden, hidden_states=states)
+        pooled = self.adapter.pool(self, hidden) if hidden.shape[1] else None
+        if pooled is not None and not self.reads_first_row:
+            # The pooler reads the first position; where that is padding there is nothing it could say.
+            pooled = pooled.masked_fill(~first_is_real[:, None], float("nan"))
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled, hidden_states=states)
+
+
+class HashedEncoderWithoutTypes(HashedEncoder):
+    """An encoder of a family that has no token types, so that callers see that in its signature."""
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
+        options.pop("token_type_ids", None)
+        return super().forward(input_ids, attention_mask, None, position_ids, inputs_embeds, **options)
+
+
+def refuse_options(config: Any, options: dict[str, Any]) -> None:
+    """Raise for a requested option that would otherwise be ignored silently."""
+    for name, remedy in REFUSED.items():
+        value = options.get(name)
+        value = getattr(config, name, None) if value is None else value
+        if value is not None and value is not False:
+            raise UnsupportedOption(f"{name} cannot be honoured with exits: {remedy}")
+
+
+def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
+    """Raise if a loaded model lacks weights of the encoder or part of its head, or holds values that are not finite."""
+    missing = set(info["missing_keys"])
+    prefix = next(name for name, module in model.named_modules() if module is model.hashed_encoder)
+    inside = {key for key in missing if key.startswith(f"{prefix}." if prefix else "")}
+    head = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}." if prefix else "")}
+    # A head may be new (to be trained) as a whole; half of one is a damaged checkpoint.
+    lost = inside or (missing & head if not head <= missing else set())
+    if lost:
+        names = ", ".join(sorted(lost)[:3]) + (" ..." if len(lost) > 3 else "")
+        raise CheckpointError(f"{source} lacks {len(lost)} weights that the model needs: {names}; save the model again")
+    check_finite(model, source)
+    # Putting the tables together compares them with the fingerprints in the config.
+    _ = model.exit_table, model.train_exit_table
+
+
+def check_finite(model: PreTrainedModel, source: Any) -> None:
+    """Raise if any weight is NaN or infinite."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.numel() and not parameter.is_meta:
+            low, high = parameter.detach().aminmax()
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                raise CheckpointError(f"weight {name} of {source} holds NaN or infinite values; it cannot be used")

@@ -1,0 +1,398 @@
+"""The exit table: which layer updates each token of the vocabulary last."""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hashee.errors import TableError, TableMismatch
+from hashee.hashing import at_random, by_hand, clusters, frequency, mutual_information
+from hashee.hashing.buckets import Buckets, whole_number
+from hashee.hashing.counting import CorpusInfo, TokenCounts
+from hashee.hashing.description import layer_table
+from hashee.hashing.draft import Draft, occurrences_per_layer
+from hashee.hashing.storage import Storage
+from hashee.hashing.vocabulary import Vocabulary, extends, tokenizer_fingerprint, vocabulary_size
+from hashee.texts import Label, PathLike, Text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["CorpusInfo", "ExitTable", "TokenCounts", "tokenizer_fingerprint"]
+
+_STORAGE = Storage("exit_table", "exit table", version=1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExitTable:
+    """Gives every vocabulary id the last layer that updates it; later layers only read it.
+
+    exit_layers: (vocab,) int64 on the CPU, values 0 (never updated) to num_layers (never exits).
+    num_layers: depth of the model that the table is made for.
+    method: how the table was built; parameters: with which settings (JSON values only).
+    corpus: what was counted, if anything was. tokenizer_fingerprint: whose ids these are, if known.
+    occurrences: tokens of that corpus that exit at layers 0..num_layers, (num_layers + 1,).
+    """
+
+    exit_layers: Tensor
+    num_layers: int
+    method: str = "tensor"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    corpus: CorpusInfo | None = None
+    tokenizer_fingerprint: str | None = None
+    occurrences: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, at_least=1))
+        object.__setattr__(self, "exit_layers", _checked_layers(self.exit_layers, self.num_layers))
+        try:
+            object.__setattr__(self, "parameters", json.loads(json.dumps(self.parameters, allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            raise TableError(f"the table's parameters must be JSON values ({error}): {self.parameters!r}") from None
+        if self.occurrences is not None and len(self.occurrences) != self.num_layers + 1:
+            raise TableError(
+                f"occurrences has {len(self.occurrences)} entries; give one per layer, 0..{self.num_layers}, or None"
+            )
+
+    # --- ways to build one -----------------------------------------------------------------------------------
+
+    @classmethod
+    def by_frequency(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        texts: Iterable[Text] | PathLike | TokenCounts,
+        num_layers: int,
+        *,
+        num_buckets: int | None = None,
+        min_exit: int = 1,
+        vocab_size: int | None = None,
+        progress: bool = True,
+    ) -> "ExitTable":
+        """Let the most frequent tokens of a corpus exit first; unseen and special tokens never exit.
+
+        texts: strings or pairs of strings, a file, or counts made earlier. num_buckets: groups with equally many
+        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. vocab_size:
+        rows of the model's embedding matrix, if more than the tokenizer has tokens.
+        """
+        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        return cls._of(frequency.draft(tokenizer, texts, buckets, vocab_size, progress))
+
+    @classmethod
+    def by_mutual_information(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        texts: Iterable[Text] | PathLike | TokenCounts,
+        labels: Iterable[Label] | None,
+        num_layers: int,
+        *,
+        num_buckets: int | None = None,
+        min_exit: int = 1,
+        num_bins: int = 10,
+        vocab_size: int | None = None,
+        progress: bool = True,
+    ) -> "ExitTable":
+        """Let the tokens whose presence tells most about the label exit first; unseen and special tokens never exit.
+
+        labels: one int or str per text for classes, or floats, which are cut into `num_bins` quantiles; None reads
+        them from the file that `texts` names, or takes counts made with labels. The rest is as in `by_frequency`.
+        """
+        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        return cls._of(
+            mutual_information.draft(
+                tokenizer, texts, labels, buckets, num_bins=num_bins, vocab_size=vocab_size, progress=progress
+            )
+        )
+
+    @classmethod
+    def by_clusters(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        model: "PreTrainedModel | Tensor",
+        num_layers: int,
+        *,
+        num_buckets: int | None = None,
+        min_exit: int = 1,
+        seed: int = 0,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Cluster the input embeddings and let the cluster with the smallest mean norm exit first.
+
+        model: a model with input embeddings, or the matrix itself, (rows, width). The table covers all its rows;
+        rows beyond the tokenizer's tokens, and special tokens, are not clustered and never exit.
+        """
+        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        return cls._of(clusters.draft(tokenizer, model, buckets, seed, vocab_size))
+
+    @classmethod
+    def at_random(
+        cls,
+        tokenizer_or_vocab_size: "PreTrainedTokenizerBase | int",
+        num_layers: int,
+        *,
+        num_buckets: int | None = None,
+        min_exit: int = 1,
+        seed: int = 0,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Give every token a random bucket, the same for the same seed everywhere; special tokens never exit."""
+        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        return cls._of(at_random.draft(tokenizer_or_vocab_size, buckets, seed, vocab_size))
+
+    @classmethod
+    def never(
+        cls,
+        tokenizer_or_vocab_size: "PreTrainedTokenizerBase | int",
+        num_layers: int,
+        *,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Let no token exit: every layer updates every token, as in the unconverted model."""
+        whole_number("num_layers", num_layers, at_least=1)
+        vocabulary = Vocabulary.of(tokenizer_or_vocab_size, vocab_size)
+        layers = np.full(vocabulary.size, num_layers, dtype=np.int64)
+        return cls(torch.from_numpy(layers), num_layers, "never", tokenizer_fingerprint=vocabulary.fingerprint)
+
+    @classmethod
+    def from_tensor(
+        cls,
+        exit_layers: Tensor | NDArray[Any] | Iterable[int],
+        num_layers: int | None = None,
+        *,
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+    ) -> "ExitTable":
+        """Take exit layers as they are, special tokens included. (vocab,), depth = highest layer unless given."""
+        layers = _as_tensor(exit_layers)
+        if num_layers is None:
+            num_layers = max(1, int(layers.max())) if layers.numel() else 1
+        table = cls(layers, num_layers)
+        if tokenizer is None:
+            return table
+        table.check(tokenizer=tokenizer)
+        return replace(table, tokenizer_fingerprint=tokenizer_fingerprint(tokenizer))
+
+    @classmethod
+    def from_mapping(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        mapping: Mapping[str, int],
+        num_layers: int,
+        *,
+        default: int | None = None,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Give the named tokens their layers and all others `default` (the last layer); special tokens never exit."""
+        entries = by_hand.entries_of_mapping(mapping)
+        return cls._of(
+            by_hand.draft("mapping", tokenizer, entries, num_layers=num_layers, default=default, vocab_size=vocab_size)
+        )
+
+    @classmethod
+    def from_csv(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        path: PathLike,
+        num_layers: int,
+        *,
+        default: int | None = None,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Read a mapping from a `.csv` or `.tsv` file with the columns `token` and `layer`; see `from_mapping`."""
+        entries = by_hand.entries_of_file(path)
+        return cls._of(
+            by_hand.draft("csv", tokenizer, entries, num_layers=num_layers, default=default, vocab_size=vocab_size)
+        )
+
+    @classmethod
+    def _of(cls, draft: Draft) -> "ExitTable":
+        return cls(
+            torch.from_numpy(draft.exit_layers),
+            draft.num_layers,
+            draft.method,
+            dict(draft.parameters),
+            draft.corpus,
+            draft.tokenizer_fingerprint,
+            draft.occurrences,
+        )
+
+    # --- using one -------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the depth and the exit layers: equal for tables that compute the same."""
+        layers = self.exit_layers.numpy().astype("<i8").tobytes()
+        return hashlib.sha256(b"%d " % self.num_layers + layers).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ExitTable):
+            return NotImplemented
+        return self.metadata() == other.metadata()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __len__(self) -> int:
+        return len(self.exit_layers)
+
+    def __repr__(self) -> str:
+        return (
+            f"ExitTable({self.method}, {len(self)} tokens, {self.num_layers} layers, "
+            f"fingerprint {self.fingerprint[:12]})"
+        )
+
+    def resized(self, vocab_size: int) -> "ExitTable":
+        """Return a table for another number of ids: new ones go to the last layer, surplus ones are dropped."""
+        vocab_size = whole_number("vocab_size", vocab_size, at_least=1)
+        added = torch.full((max(0, vocab_size - len(self)),), self.num_layers, dtype=torch.int64, device="cpu")
+        # Which of the counted tokens were dropped is not known, so neither are the occurrences that remain.
+        occurrences = self.occurrences if vocab_size >= len(self) else None
+        return replace(self, exit_layers=torch.cat([self.exit_layers[:vocab_size], added]), occurrences=occurrences)
+
+    def check(
+        self,
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        vocab_size: int | None = None,
+        num_layers: int | None = None,
+    ) -> None:
+        """Raise TableMismatch unless the table fits the tokenizer, the model's vocabulary and its depth.
+
+        A tokenizer fits if it is the table's own, or that one with tokens added since and the table resized.
+        A model may be deeper than the table, whose depth it is then cut to; never shallower.
+        """
+        if tokenizer is not None:
+            self._check_tokenizer(tokenizer)
+        if vocab_size is not None and vocab_size != len(self):
+            raise TableMismatch(
+                f"the table covers {len(self)} tokens but the model's vocabulary has {vocab_size}; "
+                f"if both belong to the same tokenizer, use table.resized({vocab_size})"
+            )
+        if num_layers is not None and self.num_layers > num_layers:
+            raise TableMismatch(
+                f"the table is made for {self.num_layers} layers but the model has {num_layers}; "
+                f"rebuild it with num_layers={num_layers}"
+            )
+
+    def _check_tokenizer(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        size = vocabulary_size(tokenizer)
+        related = self.tokenizer_fingerprint is not None and extends(tokenizer, self.tokenizer_fingerprint)
+        rebuild = f"rebuild it with ExitTable.by_frequency(tokenizer, texts, num_layers={self.num_layers})"
+        if size > len(self):
+            remedy = f"tokens were added, so use table.resized({size})" if related else rebuild
+            raise TableMismatch(f"the table covers {len(self)} tokens but the tokenizer has {size}; {remedy}")
+        if self.tokenizer_fingerprint is not None and not related:
+            raise TableMismatch(
+                f"the table was made for another tokenizer (its {len(self)} ids stand for other tokens, "
+                f"fingerprint {self.tokenizer_fingerprint[:12]}); {rebuild}"
+            )
+
+    def occurrences_in(self, counts: TokenCounts) -> tuple[int, ...]:
+        """Return how many tokens of a counted corpus exit at each of the layers 0..num_layers."""
+        if len(counts.occurrences) > len(self):
+            raise TableMismatch(
+                f"the counts cover {len(counts.occurrences)} tokens but the table only {len(self)}; "
+                f"count with the table's own tokenizer"
+            )
+        return occurrences_per_layer(self.exit_layers.numpy(), self.num_layers, counts)
+
+    def describe(self, tokenizer: "PreTrainedTokenizerBase | None" = None, counts: TokenCounts | None = None) -> str:
+        """Return the table as text: per layer the token types, occurrences, and with a tokenizer some tokens.
+
+        counts: a corpus to take the occurrences from, instead of the one the table was built from.
+        """
+        occurrences = self.occurrences if counts is None else self.occurrences_in(counts)
+        corpus = self.corpus if counts is None else counts.corpus
+        settings = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+        lines = [f"{self!r}" + (f" with {settings}" if settings else "")]
+        if corpus is not None:
+            lines.append(f"corpus of {corpus.num_texts:,} texts and {corpus.num_tokens:,} tokens")
+        return "\n".join([*lines, layer_table(self.exit_layers.numpy(), self.num_layers, occurrences, tokenizer)])
+
+    # --- keeping one -----------------------------------------------------------------------------------------
+
+    def metadata(self) -> dict[str, Any]:
+        """Return everything but the exit layers, as JSON values, with the fingerprint that ties both together."""
+        return {
+            "format_version": _STORAGE.version,
+            "method": self.method,
+            "num_layers": self.num_layers,
+            "parameters": copy.deepcopy(self.parameters),
+            "corpus": None if self.corpus is None else asdict(self.corpus),
+            "occurrences": None if self.occurrences is None else list(self.occurrences),
+            "tokenizer_fingerprint": self.tokenizer_fingerprint,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_parts(cls, exit_layers: Tensor, metadata: Mapping[str, Any]) -> "ExitTable":
+        """Put a table together from its exit layers, (vocab,), and what `metadata` returned for it."""
+        _STORAGE.check_version(metadata, "the table's metadata")
+        try:
+            table = cls(
+                exit_layers,
+                metadata["num_layers"],
+                metadata["method"],
+                metadata["parameters"],
+                None if metadata["corpus"] is None else CorpusInfo(**metadata["corpus"]),
+                metadata["tokenizer_fingerprint"],
+                None if metadata["occurrences"] is None else tuple(metadata["occurrences"]),
+            )
+            fingerprint = metadata["fingerprint"]
+        except (KeyError, TypeError) as error:
+            raise TableError(f"the table's metadata is incomplete or damaged ({error}); rebuild the table") from None
+        if fingerprint != table.fingerprint:
+            raise TableError("the exit layers and the metadata belong to different tables; rebuild or copy both again")
+        return table
+
+    def save(self, folder: PathLike) -> None:
+        """Write `exit_table.safetensors` and `exit_table.json` into the folder."""
+        _STORAGE.save(Path(folder), {"exit_layers": self.exit_layers.numpy()}, self.metadata())
+
+    @classmethod
+    def load(
+        cls,
+        folder: PathLike,
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        num_layers: int | None = None,
+    ) -> "ExitTable":
+        """Read what `save` wrote, and check it against a tokenizer and a depth if given."""
+        arrays, metadata = _STORAGE.load(Path(folder))
+        if "exit_layers" not in arrays:
+            raise TableError(f"the safetensors file in {folder} holds no exit_layers; rebuild the table")
+        table = cls.from_parts(torch.from_numpy(arrays["exit_layers"]), metadata)
+        table.check(tokenizer=tokenizer, num_layers=num_layers)
+        return table
+
+
+def _as_tensor(exit_layers: Tensor | NDArray[Any] | Iterable[int]) -> Tensor:
+    # The device is named because a model may be under construction on the meta device.
+    if not isinstance(exit_layers, Tensor | np.ndarray):
+        exit_layers = list(exit_layers)
+    try:
+        return torch.as_tensor(exit_layers, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TableError(f"exit layers must be whole numbers, one per token ({error})") from None
+
+
+def _checked_layers(exit_layers: Tensor, num_layers: int) -> Tensor:
+    layers = _as_tensor(exit_layers).detach()
+    if layers.ndim != 1 or layers.numel() == 0:
+        raise TableError(f"exit layers have shape {tuple(layers.shape)}; give one per token, (vocab,)")
+    if layers.is_floating_point() or layers.is_complex() or layers.dtype == torch.bool:
+        raise TableError(f"exit layers are {layers.dtype}; give whole numbers, e.g. tensor.to(torch.int64)")
+    # A copy, so that the table stays as it is whatever becomes of the caller's tensor.
+    layers = layers.to(torch.int64, copy=True).contiguous()
+    wrong = (layers < 0) | (layers > num_layers)
+    if bool(wrong.any()):
+        token_id = int(wrong.nonzero()[0])
+        raise TableError(
+            f"token id {token_id} exits at layer {int(layers[token_id])}; use layers from 0 to {num_layers}, "
+            f"or a larger num_layers"
+        )
+    return layers

@@ -1,0 +1,149 @@
+"""A tiny model of every family, with every parameter randomised, and batches with every kind of mask."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    BartConfig,
+    BertConfig,
+    CamembertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    MBartConfig,
+    MPNetConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaPreLayerNormConfig,
+    XLMRobertaConfig,
+)
+
+import hashee
+from hashee.adapters import adapter_for
+from hashee.models.cpt import CptConfig
+from hashee.models.elasticbert import ElasticBertConfig
+
+VOCABULARY = 97
+LAYERS = 4
+FIRST_WORD = 5
+"""Ids below are special tokens in one family or another."""
+
+BERT_LIKE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 40,
+}
+BART_LIKE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 24,
+    "encoder_layers": LAYERS,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 40,
+}
+CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
+    # Two groups of two inner layers: the depth is dealt out to the groups, and a layer is more than one block.
+    "albert": (AlbertConfig, BERT_LIKE | {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2}),
+    "bart": (BartConfig, BART_LIKE | {"scale_embedding": True}),
+    "bert": (BertConfig, BERT_LIKE),
+    "camembert": (CamembertConfig, BERT_LIKE),
+    "cpt": (
+        CptConfig,
+        BART_LIKE
+        | {"understanding_layers": 0, "bos_token_id": 1, "eos_token_id": 2}
+        | {"decoder_start_token_id": 2, "forced_eos_token_id": 2},
+    ),
+    "distilbert": (
+        DistilBertConfig,
+        {
+            "vocab_size": VOCABULARY,
+            "dim": 24,
+            "n_layers": LAYERS,
+            "n_heads": 3,
+            "hidden_dim": 40,
+            "max_position_embeddings": 40,
+        },
+    ),
+    "elasticbert": (ElasticBertConfig, BERT_LIKE),
+    "electra": (ElectraConfig, BERT_LIKE | {"embedding_size": 16}),
+    "mbart": (MBartConfig, BART_LIKE),
+    "mpnet": (MPNetConfig, BERT_LIKE),
+    "roberta": (RobertaConfig, BERT_LIKE),
+    "roberta-prelayernorm": (RobertaPreLayerNormConfig, BERT_LIKE),
+    "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
+}
+FAMILIES = sorted(CONFIGS)
+
+
+def make_config(family: str, **changes: Any) -> PreTrainedConfig:
+    """Return the tiny config of a family."""
+    config_class, fields = CONFIGS[family]
+    return config_class(**(fields | changes))
+
+
+def make_model(family: str, auto_class: Any = AutoModel, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    """Return a tiny dense model in eval mode in which no parameter has its initial value."""
+    torch.manual_seed(seed)
+    model = auto_class.from_config(make_config(family, **changes), attn_implementation="eager").eval()
+    return randomise(model)
+
+
+def randomise(model: Any) -> Any:
+    """Give every parameter a random value, norms included: with initial values, swapped norms would pass."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight"))
+            parameter.normal_(1.0 if is_norm else 0.0, 0.25)
+    return model
+
+
+def encoder_of(model: Any) -> Any:
+    """Return the part of a dense or converted model that turns ids into hidden states."""
+    adapter = adapter_for(model.config)
+    return next(module for module in model.modules() if isinstance(module, adapter.encoder_class))
+
+
+def make_ids(batch: int = 5, length: int = 12, seed: int = 0) -> Tensor:
+    """Return random word ids: (batch, length)."""
+    return torch.randint(FIRST_WORD, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def make_mask(kind: str, batch: int = 5, length: int = 12) -> Tensor:
+    """Return a 0/1 mask with padding on the right, on the left, or with holes: (batch, length)."""
+    mask = torch.ones(batch, length, dtype=torch.long)
+    if kind == "holes":
+        mask = (torch.rand(batch, length, generator=torch.Generator().manual_seed(1)) < 0.6).long()
+        mask[:, 3] = 1
+        return mask
+    for row in range(1, batch):
+        padding = min(2 * row + 1, length - 1)
+        mask[row, length - padding :] = 0
+    return mask.flip(1) if kind == "left" else mask
+
+
+def padded(ids: Tensor, mask: Tensor, config: Any) -> Tensor:
+    """Put the family's padding id where the mask is zero."""
+    return ids.masked_fill(mask == 0, config.pad_token_id or 0)
+
+
+def make_exits(kind: str, layers: int = LAYERS, seed: int = 2) -> Tensor:
+    """Return an exit layer for every token id: at the last layer, at random from 1, or at random from 0."""
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "full depth":
+        return torch.full((VOCABULARY,), layers)
+    lowest = 0 if kind == "exits at 0" else 1
+    return torch.randint(lowest, layers + 1, (VOCABULARY,), generator=generator)
+
+
+def converted(model: Any, exits: Tensor, layers: int = LAYERS) -> Any:
+    """Convert a model with an explicit table; it shares its parameters with the dense one."""
+    return hashee.convert(model, hashee.ExitTable.from_tensor(exits, num_layers=layers))

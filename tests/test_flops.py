@@ -1,0 +1,127 @@
+"""Counted cost: the paper's figures on real data, and torch's own counter on real forward passes."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from architectures import (
+    FAMILIES,
+    LAYERS,
+    VOCABULARY,
+    converted,
+    encoder_of,
+    make_config,
+    make_exits,
+    make_ids,
+    make_model,
+)
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoTokenizer, BertConfig
+
+import hashee
+from hashee.adapters import ADAPTERS
+from hashee.embedded import minilm_folder
+from hashee.texts import read_texts
+
+
+@pytest.mark.parametrize("exits_kind", ["full depth", "random exits", "exits at 0"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_count_equals_torch_flop_counter(family: str, exits_kind: str) -> None:
+    model, exits = make_model(family), make_exits(exits_kind)
+    encoder = encoder_of(converted(model, exits))
+    ids = make_ids(batch=1)
+    count = hashee.count_flops(model.config, ids, hashee.ExitTable.from_tensor(exits, num_layers=LAYERS))
+    # Torch counts every matrix product, also those around the layers that the count leaves out.
+    with FlopCounterMode(display=False) as around, torch.inference_mode():
+        encoder.adapter.pool(encoder, torch.zeros(1, 1, encoder.adapter.shape(model.config).width))
+        tokens = {"input_ids": ids, "token_type_ids": ids * 0, "position_ids": torch.arange(2, 14)[None]}
+        if family == "albert":
+            encoder.encoder.embedding_hidden_mapping_in(encoder.embeddings(**tokens))
+        if family == "electra":
+            encoder.embeddings_project(encoder.embeddings(**tokens))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.inference_mode():
+        encoder(ids)
+    assert counter.get_total_flops() - around.get_total_flops() == 2 * sum(layer.matmul_macs for layer in count.layers)
+
+
+def test_layer_count_is_the_formula_of_the_paper() -> None:
+    config = BertConfig()
+    d, h, f, n = 768, 12, 3072, 10
+    table = hashee.ExitTable.from_tensor(torch.tensor([12] * 4 + [1] * 6), num_layers=12)
+    count = hashee.count_flops(config, [list(range(n))], table)
+    for layer, m in ((1, 10), (2, 4)):
+        expected = 2 * m * d**2 + 2 * n * d**2 + 2 * n * m * (d + h) + 4 * m * d + 2 * m * d * f
+        assert count.layers[layer - 1].macs == expected
+    assert count.paper_macs == sum(layer.macs for layer in count.layers)
+    assert count.full_depth_macs == count.bert_base_macs
+
+
+def test_without_table_the_model_runs_at_full_depth() -> None:
+    count = hashee.count_flops(make_config("bert"), [[5, 6, 7]])
+    assert count.speedup == 1
+    assert count.paper_macs == count.full_depth_macs > 0
+
+
+def test_speedup_is_relative_to_the_model_that_was_given() -> None:
+    exits = make_exits("full depth", layers=2)
+    table = hashee.ExitTable.from_tensor(exits, num_layers=2)
+    assert hashee.count_flops(make_config("bert"), [[5, 6, 7]], table).speedup == LAYERS / 2
+    half = converted(make_model("bert"), exits, layers=2)
+    assert hashee.count_flops(half, [[5, 6, 7]]).speedup == 1
+
+
+def test_albert_counts_every_inner_block() -> None:
+    albert, bert = make_config("albert"), make_config("bert")
+    ids = [[5, 6, 7]]
+    assert hashee.count_flops(albert, ids).paper_macs == 2 * hashee.count_flops(bert, ids).paper_macs
+    assert ADAPTERS["albert"].shape(albert).blocks_per_layer == 2
+
+
+def test_no_texts_cost_nothing() -> None:
+    count = hashee.count_flops(make_config("bert"), [])
+    assert (count.texts, count.tokens, count.paper_macs) == (0, 0, 0)
+    assert math.isfinite(count.speedup)
+
+
+def test_report_is_json_and_text() -> None:
+    count = hashee.count_flops(make_config("bert"), make_ids())
+    values = json.loads(json.dumps(count.to_dict()))
+    assert values["paper_macs"] == count.paper_macs == sum(layer["macs"] for layer in values["layers"])
+    assert f"{count.texts} texts" in str(count)
+
+
+def test_ids_outside_the_table_are_refused() -> None:
+    with pytest.raises(hashee.InputError, match="outside the exit table"):
+        hashee.count_flops(make_config("bert"), [[VOCABULARY]])
+
+
+def paper_speedups(data_dir: Path, task: str, layers: int, method: str) -> float:
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    folder = data_dir / task
+    if method == "frequency":
+        corpus = read_texts([folder / "train.jsonl.gz", folder / "dev.jsonl.gz"])
+        table = hashee.ExitTable.by_frequency(tokenizer, corpus, num_layers=layers)
+    else:
+        table = hashee.ExitTable.at_random(tokenizer, num_layers=layers, seed=0)
+    count = hashee.count_flops(BertConfig(), read_texts(folder / "test.jsonl.gz"), table, tokenizer)
+    return count.speedup_vs_bert_base
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("task", "layers", "method", "paper"),
+    [
+        ("SST-2", 6, "frequency", 4.8),
+        ("MRPC", 6, "frequency", 4.8),
+        ("STS-B", 6, "frequency", 4.6),
+        ("SST-2", 12, "frequency", 2.8),
+        ("SST-2", 6, "random", 3.0),
+        ("SST-2", 12, "random", 1.5),
+    ],
+)
+def test_paper_speedups_are_reproduced(data_dir: Path, task: str, layers: int, method: str, paper: float) -> None:
+    tolerance = 0.06 if method == "frequency" else 0.25
+    assert paper_speedups(data_dir, task, layers, method) == pytest.approx(paper, abs=tolerance)

@@ -7,18 +7,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from architectures import (
-    FAMILIES,
-    LAYERS,
-    VOCABULARY,
-    converted,
-    make_config,
-    make_exits,
-    make_ids,
-    make_mask,
-    make_model,
-    padded,
-)
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -32,6 +20,18 @@ from transformers import (
 )
 
 import hashee
+from architectures import (
+    FAMILIES,
+    LAYERS,
+    VOCABULARY,
+    converted,
+    make_config,
+    make_exits,
+    make_ids,
+    make_mask,
+    make_model,
+    padded,
+)
 from hashee.adapters import ADAPTERS
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.families import AUTO_CLASSES

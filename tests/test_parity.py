@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import AutoModel
+
 from architectures import (
     FAMILIES,
     LAYERS,
@@ -18,9 +21,6 @@ from architectures import (
     make_model,
     padded,
 )
-from torch import Tensor
-from transformers import AutoModel
-
 from hashee.adapters import ADAPTERS
 from hashee.block import Block
 from hashee.reference import run_reference
@@ -194,7 +194,7 @@ def test_bfloat16_autocast_trains(family: str) -> None:
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("albert", "mpnet")])
 def test_gradient_checkpointing_gives_the_same_gradients(family: str) -> None:
-    dropouts = {name: 0.0 for name in DROPOUTS.get(family, ("hidden_dropout_prob", "attention_probs_dropout_prob"))}
+    dropouts = dict.fromkeys(DROPOUTS.get(family, ("hidden_dropout_prob", "attention_probs_dropout_prob")), 0.0)
     model = converted(make_model(family, **dropouts), make_exits("random exits")).train()
     encoder, ids = encoder_of(model), make_ids()
     plain = gradients(encoder(ids).last_hidden_state, encoder)
@@ -269,4 +269,4 @@ def test_reference_updates_every_token_at_full_depth() -> None:
     model, ids = make_model("bert"), make_ids()
     theirs = run_reference(model, make_exits("full depth"), input_ids=ids).last_hidden_state
     assert distance(theirs, model(ids).last_hidden_state) == 0
-    assert LAYERS == model.config.num_hidden_layers
+    assert model.config.num_hidden_layers == LAYERS

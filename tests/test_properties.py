@@ -1,11 +1,11 @@
 """What must hold for any batch: a sequence's output depends on that sequence alone."""
 
 import torch
-from architectures import LAYERS, VOCABULARY, converted, make_exits, make_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from architectures import LAYERS, VOCABULARY, converted, make_exits, make_model
 from hashee.plan import make_plan
 
 TOLERANCE = 1e-5

@@ -76,8 +76,8 @@ def build_table(
     else:
         table = ExitTable.at_random(loaded, seed=seed, **shared)
     table.save(output)
-    console.print(table.describe(loaded), markup=False, highlight=False)
-    console.print(f"saved to {output}", markup=False, highlight=False)
+    console.print(table.describe(loaded), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"saved to {output}", markup=False, highlight=False, soft_wrap=True)
 
 
 @table_app.command("show")
@@ -94,7 +94,7 @@ def show_table(
     if as_json:
         print(json.dumps(table.metadata()))
     else:
-        console.print(table.describe(loaded), markup=False, highlight=False)
+        console.print(table.describe(loaded), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -163,8 +163,9 @@ def load_tokenizer(path: str) -> Any:
 
 def load_config(path: str) -> Any:
     """Load a config from a folder, a file or the Hub, or say why not in one line."""
-    import hashee  # noqa: F401  # registers the converted model types
     from transformers import AutoConfig
+
+    import hashee  # noqa: F401  # registers the converted model types
 
     return _load(AutoConfig, path, "config")
 

@@ -15,7 +15,7 @@ from hashee.table import ExitTable
 
 
 def convert(
-    model: PreTrainedModel,
+    model: Any,
     table: ExitTable,
     tokenizer: Any = None,
     *,
@@ -37,7 +37,8 @@ def convert(
         raise UnsupportedModel(f"{type(model).__name__} is configured as a decoder; exits are for encoders")
     check_finite(model, "the model")
     depth = adapter.shape(model.config).layers
-    vocab_size = model.get_input_embeddings().num_embeddings
+    embeddings: Any = model.get_input_embeddings()
+    vocab_size = embeddings.num_embeddings
     table = _fitted(table, vocab_size, depth, tokenizer)
     if train_table is not None:
         train_table = _fitted(train_table, vocab_size, table.num_layers, tokenizer)

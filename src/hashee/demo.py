@@ -17,9 +17,9 @@ SENTENCES = (
     "the film is not as good as the book , but it is more than worth the price of the ticket .",
     "an overlong , underwritten thriller that squanders a marvelous cast",
 )
-TIMED_SENTENCES = 1024
+TIMED_SENTENCES = 512
 BATCH_SIZE = 32
-ROUNDS = 5
+ROUNDS = 3
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
     console.print(f"\n[bold]1. A frequency table[/] from {len(texts):,} Rotten Tomatoes sentences")
     table = hashee.ExitTable.by_frequency(tokenizer, texts, num_layers=dense.config.num_hidden_layers)
-    console.print(table.describe(tokenizer), markup=False, highlight=False)
+    console.print(table.describe(tokenizer), markup=False, highlight=False, soft_wrap=True)
 
     model = hashee.convert(dense, table, tokenizer=tokenizer)
     console.print(f"\n[bold]2. {type(dense).__name__} -> {type(model).__name__}[/], the same weights")

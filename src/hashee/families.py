@@ -1,11 +1,10 @@
 """Classes with exits for every head of every family, made from Hugging Face's and registered with its Auto classes."""
 
-import functools
 import sys
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto import tokenization_auto
 
 from hashee.adapters import ADAPTERS, PREFIX, Adapter, adapter_for
@@ -27,16 +26,17 @@ AUTO_CLASSES = (
 """The Auto classes whose models read a text as a whole; decoders are not among them."""
 
 
-@functools.cache
-def hashed_config_class(config_class: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+def hashed_config_class(config_class: Any) -> Any:
     """Return the config of a family's converted models: the same fields, and `hashee` for the exit tables."""
-    name = f"Hashee{config_class.__name__}"
-    fields = {"model_type": PREFIX + config_class.model_type, "hashee": None, "__module__": __name__}
-    return _publish(type(config_class)(name, (config_class,), {**fields, "__annotations__": {"hashee": "dict | None"}}))
+    members = {
+        "model_type": PREFIX + config_class.model_type,
+        "hashee": None,
+        "__annotations__": {"hashee": "dict | None"},
+    }
+    return _published(f"Hashee{config_class.__name__}", (config_class,), members)
 
 
-@functools.cache
-def hashed_class(dense_class: type[PreTrainedModel]) -> Any:
+def hashed_class(dense_class: Any) -> Any:
     """Return the class with exits for a Hugging Face model class."""
     adapter = _adapter_of_class(dense_class)
     mixin: type = HashedModel
@@ -45,10 +45,9 @@ def hashed_class(dense_class: type[PreTrainedModel]) -> Any:
     members = {
         "adapter": adapter,
         "config_class": hashed_config_class(adapter.config_class),
-        "__module__": __name__,
         "__doc__": f"{dense_class.__name__} in which every token is updated up to its exit layer only.",
     }
-    return _publish(type(dense_class)(f"Hashee{dense_class.__name__}", (mixin, dense_class), members))
+    return _published(f"Hashee{dense_class.__name__}", (mixin, dense_class), members)
 
 
 def register_families() -> None:
@@ -66,14 +65,16 @@ def register_families() -> None:
                 auto_class.register(config_class, hashed_class(dense), exist_ok=True)
 
 
-def _adapter_of_class(dense_class: type[PreTrainedModel]) -> Adapter:
+def _adapter_of_class(dense_class: Any) -> Adapter:
     config_class = dense_class.config_class
     if config_class is None:
         raise UnsupportedModel(f"{dense_class.__name__} has no config class, so its family is unknown")
     return adapter_for(config_class)
 
 
-def _publish(made: Any) -> Any:
-    """Make a generated class an attribute of this module, so that it can be imported and pickled by name."""
-    setattr(sys.modules[__name__], made.__name__, made)
-    return made
+def _published(name: str, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
+    """Return a class of this module, made the first time; as an attribute it can be imported and pickled by name."""
+    module = sys.modules[__name__]
+    if not hasattr(module, name):
+        setattr(module, name, type(bases[-1])(name, bases, {**members, "__module__": __name__}))
+    return getattr(module, name)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
+from rich.text import Text
 from transformers import PreTrainedConfig
 
 from hashee.adapters import EncoderShape, adapter_for
@@ -93,16 +95,15 @@ class FlopCount:
         lines = [f"{name:<18} {macs / 1e9:12,.3f} GMACs   {note}".rstrip() for name, macs, note in rows]
         return "\n".join([f"{self.texts:,} texts, {self.tokens:,} tokens", *lines])
 
-    def __rich__(self) -> RichTable:
-        table = RichTable(title=f"{self.texts:,} texts, {self.tokens:,} tokens", title_justify="left")
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = RichTable()
         for column in ("layer", "active tokens", "share", "GMACs"):
             table.add_column(column, justify="right")
         for cost in self.layers:
             share = cost.active / max(self.tokens, 1)
             table.add_row(str(cost.layer), f"{cost.active:,}", f"{share:.1%}", f"{cost.macs / 1e9:,.3f}")
-        table.caption = str(self).partition("\n")[2]
-        table.caption_justify = "left"
-        return table
+        yield table
+        yield Text(str(self))
 
 
 def count_flops(

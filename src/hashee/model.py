@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
@@ -17,11 +17,8 @@ from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedO
 from hashee.explain import Explanation, explain
 from hashee.table import ExitTable
 
-if TYPE_CHECKING:
-    # The mixins are only ever combined with Hugging Face models (see hashee.families).
-    Host = PreTrainedModel
-else:
-    Host = object
+# The mixins are only ever combined with Hugging Face models (see hashee.families).
+Host: Any = object
 
 UNSET = -1
 """Exit layer of every token until a table is installed or loaded."""
@@ -37,7 +34,7 @@ REFUSED = {
 """Options that cannot be honoured, with what to do instead."""
 
 
-class HashedModel(Host):
+class HashedModel(Host):  # type: ignore[misc]
     """A Hugging Face model whose encoder lets tokens exit; mixed in before the Hugging Face class."""
 
     adapter: ClassVar[Adapter]
@@ -189,10 +186,10 @@ class HashedEncoder(HashedModel):
         return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         return output if return_dict else self.adapter.as_tuple(output)
 
-    def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> BaseModelOutput:
+    def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> Any:
         """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
-        hidden = encoded.plan.unpack(encoded.hidden)
-        states = None
+        hidden: Any = encoded.plan.unpack(encoded.hidden)
+        states: Any = None
         if encoded.states is not None:
             # Besides True, transformers takes a list of the layers to keep.
             kept = range(len(encoded.states)) if wanted is True else wanted
@@ -201,7 +198,7 @@ class HashedEncoder(HashedModel):
             )
         if not hasattr(self, "pooler"):
             return BaseModelOutput(last_hidden_state=hidden, hidden_states=states)
-        pooled = self.adapter.pool(self, hidden) if hidden.shape[1] else None
+        pooled: Any = self.adapter.pool(self, hidden) if hidden.shape[1] else None
         if pooled is not None and not self.reads_first_row:
             # The pooler reads the first position; where that is padding there is nothing it could say.
             pooled = pooled.masked_fill(~first_is_real[:, None], float("nan"))

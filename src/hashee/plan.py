@@ -70,7 +70,7 @@ class Plan:
     def unpack(self, packed: Tensor) -> Tensor:
         """Put (tokens, ...) rows back into the caller's (batch, length, ...) order; padding becomes zero."""
         padded = packed.new_zeros(self.batch * self.length, *packed.shape[1:])
-        return padded.index_copy(0, self.rows, packed).unflatten(0, (self.batch, self.length))
+        return padded.index_copy(0, self.rows, packed).view(self.batch, self.length, *packed.shape[1:])
 
 
 def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:

@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
 
 from hashee.errors import TableError, TableMismatch
+from hashee.hashing import clusters
 from hashee.table import ExitTable
 
 pytest.importorskip("sklearn")
@@ -55,6 +56,15 @@ def test_the_seed_settles_the_clusters(tokenizer: PreTrainedTokenizerBase) -> No
     assert tables[0] == tables[1]
     assert tables[0].parameters == {"num_buckets": 6, "min_exit": 1, "seed": 0}
     assert tables[0].fingerprint != tables[2].fingerprint
+
+
+def test_large_vocabularies_are_clustered_in_mini_batches(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = three_clusters(len(tokenizer))
+    full = ExitTable.by_clusters(tokenizer, matrix, 3)
+    monkeypatch.setattr(clusters, "_MOST_ROWS_FOR_FULL_KMEANS", 10)
+    assert ExitTable.by_clusters(tokenizer, matrix, 3) == full
 
 
 def test_a_model_is_as_good_as_its_matrix_and_spare_rows_never_exit(tokenizer: PreTrainedTokenizerBase) -> None:

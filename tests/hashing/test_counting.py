@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import PreTokenizedString
+from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import PreTrainedTokenizerBase
 
 from hashee.errors import InputError, TableError, TableMismatch
@@ -90,6 +92,20 @@ def test_nothing_is_truncated_padded_or_changed(own_tokenizer: PreTrainedTokeniz
 
 def test_slow_tokenizers_count_the_same(tokenizer: PreTrainedTokenizerBase) -> None:
     assert count_tokens(SlowTokenizer(tokenizer), TEXTS, LABELS) == count_tokens(tokenizer, TEXTS, LABELS)
+
+
+class Splitter:
+    """A pre-tokenizer written in Python, as for Chinese word segmentation; a backend with one cannot be copied."""
+
+    def pre_tokenize(self, text: PreTokenizedString) -> None:
+        text.split(lambda _, part: list(part.split(" ")))
+
+
+def test_backends_that_cannot_be_copied_count_the_same(own_tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = ["the cat sat", "", "great film"]
+    expected = count_tokens(own_tokenizer, texts)
+    own_tokenizer.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Splitter())
+    assert count_tokens(own_tokenizer, texts) == expected
 
 
 def test_a_pair_is_one_text_with_the_tokens_of_both(tokenizer: PreTrainedTokenizerBase) -> None:

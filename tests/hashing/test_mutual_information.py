@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,21 @@ def test_most_informative_tokens_exit_first_and_ties_go_by_id(tokenizer: PreTrai
     assert exits["the"] == exits["[CLS]"] == 6
     assert table.parameters == {"num_buckets": 3, "min_exit": 1, "num_classes": 2}
     assert table.occurrences == (0, 4, 0, 6, 0, 2, 0)
+
+
+def test_equal_information_ties_in_spite_of_rounding(tokenizer: PreTrainedTokenizerBase) -> None:
+    # Six words occur in 1, 3 and 5 of the 7 texts of three classes, in every order: equal sums, added up differently.
+    words = ["film", "story", "good", "bad", "great", "dull"]
+    spread = dict(zip(words, permutations((5, 3, 1)), strict=True))
+    rows = [
+        (" ".join(word for word in words if number < spread[word][label]), label)
+        for label in range(3)
+        for number in range(7)
+    ]
+    counts = count_tokens(tokenizer, [text for text, _ in rows], [label for _, label in rows])
+    ids = sorted(tokenizer.convert_tokens_to_ids(words))
+    assert rank_by_mutual_information(counts).tolist() == ids
+    assert len(set(mutual_information(counts)[ids].tolist())) > 1  # or this test would prove nothing
 
 
 def test_order_of_examples_and_names_of_classes_do_not_matter(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,11 +1,11 @@
 """The encoders of BART (norms after the residual sum) and mBART (norms before the sub-layers)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
-from transformers import BartConfig, MBartConfig
+from transformers import BartConfig, MBartConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.bart.modeling_bart import BartEncoder
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 
@@ -15,8 +15,8 @@ from hashee.block import Block, Dropout
 
 class BartAdapter(Adapter):
     model_type = "bart"
-    config_class = BartConfig
-    encoder_class = BartEncoder
+    config_class: ClassVar[type[PreTrainedConfig]] = BartConfig
+    encoder_class: ClassVar[type[PreTrainedModel]] = BartEncoder
     token_types = False
     # BART's classifier reads the decoder at the end-of-text token.
     heads_on_first_row = ()

@@ -1,9 +1,9 @@
 """BERT, and the families that keep its layer layout."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.nn import Module
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
 
 from hashee.adapters.adapter import Adapter
 from hashee.block import Block, Dropout
@@ -11,8 +11,8 @@ from hashee.block import Block, Dropout
 
 class BertAdapter(Adapter):
     model_type = "bert"
-    config_class = BertConfig
-    encoder_class = BertModel
+    config_class: ClassVar[type[PreTrainedConfig]] = BertConfig
+    encoder_class: ClassVar[type[PreTrainedModel]] = BertModel
     pre_norm = False
 
     def norms(self, layer: Any) -> tuple[Module, Module]:

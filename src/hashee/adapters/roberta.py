@@ -1,11 +1,13 @@
 """RoBERTa, XLM-R and CamemBERT: BERT layers, positions counted after the padding id."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from transformers import (
     CamembertConfig,
     CamembertModel,
+    PreTrainedConfig,
+    PreTrainedModel,
     RobertaConfig,
     RobertaModel,
     XLMRobertaConfig,
@@ -18,15 +20,15 @@ from hashee.adapters.bert import BertAdapter
 
 class RobertaAdapter(BertAdapter):
     model_type = "roberta"
-    config_class = RobertaConfig
-    encoder_class = RobertaModel
+    config_class: ClassVar[type[PreTrainedConfig]] = RobertaConfig
+    encoder_class: ClassVar[type[PreTrainedModel]] = RobertaModel
 
     def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
         return positions_after_padding(input_ids, encoder.embeddings.padding_idx)
 
     def max_length(self, config: Any) -> int:
         # Position ids start after the padding id.
-        return int(config.max_position_embeddings) - config.pad_token_id - 1
+        return int(config.max_position_embeddings - config.pad_token_id - 1)
 
 
 class XLMRobertaAdapter(RobertaAdapter):

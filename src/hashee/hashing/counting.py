@@ -308,7 +308,8 @@ class _Tally:
             if label not in self.by_class:
                 self._refuse_too_many_classes(len(self.by_class) + 1)
                 self.by_class[label] = np.zeros_like(self.occurrences)
-            self.by_class[label][np.unique(ids)] += 1
+            # Adding at repeated indices counts once, which is what "occurs in the text" means.
+            self.by_class[label][ids] += 1
             self.texts_per_class[label] = self.texts_per_class.get(label, 0) + 1
 
     def _refuse_too_many_classes(self, num_classes: int) -> None:

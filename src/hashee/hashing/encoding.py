@@ -19,6 +19,7 @@ def encoder_of(tokenizer: "PreTrainedTokenizerBase") -> Encode:
         try:
             backend = copy.deepcopy(backend)
         except Exception:  # the binding raises a bare Exception for parts written in Python, which cannot be copied
+            # Transformers sets truncation and padding anew in every call, so what this leaves behind has no effect.
             return _through_transformers(tokenizer)
         backend.no_truncation()
         backend.no_padding()

@@ -1,13 +1,22 @@
 """Fixtures that all tests share: a small real tokenizer, and the folder of real data."""
 
+# ruff: noqa: E402
 import os
 import string
 from pathlib import Path
 
+# Before transformers reads it: nothing here may ask the Hub, and a look-up that fails is retried for a long time.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 import pytest
+import torch
 from hypothesis import settings
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+# Two workers on two cores: threads of their own would only fight each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
 
 # The first example of a property pays for imports and caches, which says nothing about the code under test.
 settings.register_profile("hashee", deadline=None)

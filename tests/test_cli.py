@@ -135,6 +135,7 @@ BUILD = ["table", "build", "--num-layers", "6", "--output", "unused"]
     [
         (["table", "show", "nowhere"], "nowhere"),
         (["flops", "nowhere", "{corpus}"], "nowhere"),
+        (["flops", "./no/where", "{corpus}"], "no such file or folder"),
         (["flops", "{minilm}", "nowhere.txt"], "nowhere.txt does not exist"),
         (["flops", "{minilm}", "{corpus}", "--table", "{broken}"], "exit_table.safetensors"),
         (["explain", "{minilm}", "a text"], "has no exits"),

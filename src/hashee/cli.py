@@ -178,6 +178,9 @@ def load_model(path: str) -> Any:
 
 
 def _load(auto_class: Any, path: str, what: str) -> Any:
+    # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
+    if (path.startswith((".", "/", "~")) or path.count("/") > 1) and not Path(path).exists():
+        raise HasheeError(f"cannot load a {what} from {path}: there is no such file or folder")
     try:
         return auto_class.from_pretrained(path)
     except HasheeError:

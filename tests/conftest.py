@@ -1,6 +1,5 @@
 """Fixtures that all tests share: a small real tokenizer, and the folder of real data."""
 
-# ruff: noqa: E402
 import os
 import string
 from pathlib import Path

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
+import hashee.block
 from architectures import (
     FAMILIES,
     LAYERS,
@@ -73,6 +74,61 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
         # The key bias cancels in the softmax: its true gradient is zero and what is left is rounding.
         size = max(float(gradient.abs().max()), 1e-2 * scale)
         assert distance(ours_by_name[name], gradient) <= GRADIENT_TOLERANCE * size, name
+
+
+@pytest.mark.parametrize("form", ["plain", "absorbed"])
+@pytest.mark.parametrize("mask_kind", MASKS)
+@pytest.mark.parametrize("exits_kind", EXITS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_form_of_attention_equals_reference(
+    family: str, exits_kind: str, mask_kind: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Inference also packs weights and reuses keys and values; the form is forced, whatever it would cost.
+    monkeypatch.setattr(hashee.block, "absorbing_saves", lambda *numbers: 1 if form == "absorbed" else -1)
+    with torch.inference_mode():
+        ours, theirs, _ = run_both(family, exits_kind, mask_kind)
+    assert distance(ours, theirs) <= FORWARD_TOLERANCE
+
+
+@pytest.mark.parametrize("exits_kind", EXITS)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if ADAPTERS[name].heads_on_first_row])
+def test_rows_that_nobody_reads_are_left_out_of_the_last_layer(family: str, exits_kind: str) -> None:
+    model = make_model(family, AutoModelForSequenceClassification)
+    exits, mask = make_exits(exits_kind), make_mask("mixed lengths")
+    inputs = {"input_ids": padded(make_ids(), mask, model.config), "attention_mask": mask}
+    classifier = converted(model, exits)
+    theirs = run_reference(model, exits, **inputs).logits
+    assert distance(classifier(**inputs).logits, theirs) <= FORWARD_TOLERANCE
+    with torch.inference_mode():
+        assert distance(classifier(**inputs).logits, theirs) <= FORWARD_TOLERANCE
+    # An unread row is never returned as if it were final, and whoever asks for hidden states gets all of them.
+    types = {"token_type_ids": torch.ones_like(mask)} if family == "cpt" else {}
+    encoder = classifier.hashed_encoder
+    assert encoder(**inputs, **types).last_hidden_state[:, 1:].isnan().all()
+    everything = encoder(**inputs, **types, output_hidden_states=True).last_hidden_state
+    encoder.reads_first_row = False
+    assert torch.equal(encoder(**inputs, **types).last_hidden_state, everything)
+    assert distance(classifier(**inputs).logits, theirs) <= FORWARD_TOLERANCE
+
+
+def test_packed_weights_follow_the_weights() -> None:
+    model = converted(make_model("bert"), make_exits("random exits"))
+    ids = make_ids()
+    with torch.inference_mode():
+        before = model(ids).last_hidden_state
+    with torch.no_grad():
+        for parameter in model.encoder.layer.parameters():
+            parameter.mul_(0.5)
+        expected = run_reference(model_of(model), model.exit_table.exit_layers, input_ids=ids).last_hidden_state
+        after = model(ids).last_hidden_state
+    assert distance(after, expected) <= FORWARD_TOLERANCE < distance(after, before)
+
+
+def model_of(hashed: Any) -> Any:
+    """Return a dense model with a converted one's weights."""
+    dense = make_model("bert")
+    dense.load_state_dict({name: value for name, value in hashed.state_dict().items() if name != "exit_layers"})
+    return dense
 
 
 @pytest.mark.parametrize("family", FAMILIES)

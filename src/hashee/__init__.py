@@ -14,11 +14,13 @@ from hashee.explain import Explanation
 from hashee.families import register_families
 from hashee.flops import FlopCount, count_flops
 from hashee.hashing.counting import TokenCounts, count_tokens
+from hashee.predict import Batching
 from hashee.table import ExitTable
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batching",
     "CheckpointError",
     "ExitTable",
     "Explanation",

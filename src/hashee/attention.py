@@ -1,9 +1,44 @@
-"""Attention of packed queries over packed keys: every form gives the same answer, at another price."""
+"""Attention of packed queries over packed keys: two forms of one answer, at different prices.
 
+The plain form projects every token to a key and a value. The absorbed form folds the two projections into the query
+side, per head: `q K^T = (q W_K) H^T` and `A V = (A H) W_V + b_V`, where H are the states themselves. Frozen tokens then
+need no projection at all, which pays when few tokens are active. The key bias shifts all scores of a query alike, so
+the softmax cancels it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hashee.plan import LayerPlan, Plan
+
+# What a multiply-accumulate of the absorbed form costs, in those of one large projection: its products are many and
+# small. From measured break-even, not from counting.
+FOLD_PRICE = 1.3
+SCORE_PRICE = 1.8
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The projections that the absorbed form folds into the query side; each (width, width) as in a Linear."""
+
+    key: Tensor
+    value: Tensor
+    value_bias: Tensor | None
+
+
+def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
+    """Return how much cheaper the absorbed form of a layer is than the plain one; it pays where that is positive.
+
+    projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; read:
+    pairs of query and key. Numbers, or arrays with one entry per text.
+    """
+    plain = 2 * projected * width * width + 2 * read * width
+    absorbed = FOLD_PRICE * 2 * active * width * width + SCORE_PRICE * 2 * read * width * heads
+    return plain - absorbed
 
 
 def attend(
@@ -33,6 +68,40 @@ def attend(
         scale=scale,
     )
     return context.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, layer.unseat)
+
+
+def attend_absorbed(
+    query: Tensor, states: Tensor, weights: Weights, plan: Plan, layer: LayerPlan, *, heads: int, scale: float
+) -> Tensor:
+    """Do what `attend` does, for inference, without projecting the tokens to keys and values.
+
+    query: (active, width); states: (tokens, width) what keys and values would be projected from.
+    Returns (active, width).
+    """
+    active, width = query.shape
+    sequences, longest = plan.seats.shape
+    # Head-major products are written straight into row-major places: a later re-layout would cost as much again.
+    folded = query.new_empty(active, heads, width)
+    torch.bmm(
+        query.view(active, heads, -1).transpose(0, 1),
+        weights.key.view(heads, -1, width),
+        out=folded.transpose(0, 1),
+    )
+    # All heads of a sequence read the same states, so they are rows of one product.
+    queries = folded.index_select(0, layer.query_seats.flatten()).view(sequences, layer.width * heads, width)
+    memory = states.index_select(0, plan.seats.flatten()).view(sequences, longest, width)
+    scores = torch.bmm(queries, memory.transpose(1, 2)).mul_(scale)
+    if plan.occupied is not None:
+        scores.masked_fill_(~plan.occupied[:, None, :], float("-inf"))
+    read = torch.bmm(scores.softmax(-1), memory).view(sequences * layer.width, heads, width)
+    read = read.index_select(0, layer.unseat)
+    context = query.new_empty(active, width)
+    torch.bmm(
+        read.transpose(0, 1),
+        weights.value.view(heads, -1, width).transpose(1, 2),
+        out=context.view(active, heads, -1).transpose(0, 1),
+    )
+    return context if weights.value_bias is None else context.add_(weights.value_bias)
 
 
 def _seat(rows: Tensor, seats: Tensor, heads: int) -> Tensor:

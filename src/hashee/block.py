@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
-from hashee.attention import attend
-from hashee.plan import Plan
+from hashee.attention import Weights, absorbing_saves, attend, attend_absorbed
+from hashee.linear import is_bare_linear, project
+from hashee.plan import LayerPlan, Plan
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,33 @@ class Block:
     """Keep float16 states finite, as BART and mBART do."""
 
 
-def apply_block(block: Block, hidden: Tensor, plan: Plan, bias: Tensor | None = None) -> Tensor:
-    """Run one layer and return the states of all rows, of which only the active ones have changed.
+@dataclass(frozen=True)
+class Projected:
+    """Keys and values that a layer has computed, for when the very same layer runs again (ALBERT)."""
 
-    hidden: (tokens, width) packed states; bias: position bias as `attend` takes it. Returns (tokens, width).
+    key: Tensor
+    value: Tensor
+    """(tokens, width) each."""
+    changed: int
+    """The first rows, whose states have changed since."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one layer leaves behind: the states of its active rows, and its keys and values in the plain form."""
+
+    updated: Tensor
+    """(active, width)"""
+    projected: Projected | None
+
+
+def apply_block(
+    block: Block, hidden: Tensor, plan: Plan, bias: Tensor | None = None, known: Projected | None = None
+) -> Step:
+    """Run one layer.
+
+    hidden: (tokens, width) packed states; bias: position bias as `attend` takes it; known: what the same layer
+    projected when it last ran.
     """
     layer = plan.layer(block.layer)
     dropout = block.dropout if block.training else Dropout()
@@ -59,31 +83,58 @@ def apply_block(block: Block, hidden: Tensor, plan: Plan, bias: Tensor | None = 
 
     # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
     source = block.attention_norm(hidden) if block.pre_norm else hidden
-    context = attend(
-        block.query(source[: layer.active]),
-        block.key(source),
-        block.value(source),
-        plan,
-        layer,
-        heads=block.heads,
-        scale=block.scale,
-        dropout=dropout.scores,
-        bias=bias,
-    )
-    attended = _drop(block.output(context), dropout.attention_output) + active
+    query = project(block.query, source[: layer.active])
+    projected = None
+    if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
+        weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
+        context = attend_absorbed(query, source, weights, plan, layer, heads=block.heads, scale=block.scale)
+    else:
+        projected = _project_keys_and_values(block, source, layer.active, known)
+        context = attend(
+            query,
+            projected.key,
+            projected.value,
+            plan,
+            layer,
+            heads=block.heads,
+            scale=block.scale,
+            dropout=dropout.scores,
+            bias=bias,
+        )
+    attended = _drop(project(block.output, context), dropout.attention_output) + active
     if not block.pre_norm:
         attended = block.attention_norm(attended)
 
     source = block.feed_forward_norm(attended) if block.pre_norm else attended
-    inner = _drop(block.activation(block.expand(source)), dropout.activation)
-    updated = _drop(block.contract(inner), dropout.feed_forward) + attended
+    inner = _drop(block.activation(project(block.expand, source)), dropout.activation)
+    updated = _drop(project(block.contract, inner), dropout.feed_forward) + attended
     if not block.pre_norm:
         updated = block.feed_forward_norm(updated)
 
     if block.clamp_half and updated.dtype == torch.float16:
         limit = torch.finfo(torch.float16).max - 1000
         updated = updated.clamp(-limit, limit)
-    return updated if layer.active == len(hidden) else torch.cat([updated, hidden[layer.active :]])
+    return Step(updated, projected)
+
+
+def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None) -> bool:
+    """Say whether the absorbed form can run here and is the cheaper one for this batch."""
+    if torch.is_grad_enabled() or not (is_bare_linear(block.key) and is_bare_linear(block.value)):
+        return False
+    sequences, longest = plan.seats.shape
+    projected = plan.tokens if known is None else known.changed
+    width: int = block.key.in_features  # type: ignore[assignment]
+    return bool(absorbing_saves(projected, layer.active, sequences * layer.width * longest, width, block.heads) > 0)
+
+
+def _project_keys_and_values(block: Block, source: Tensor, active: int, known: Projected | None) -> Projected:
+    """Return the keys and values of all tokens; those of frozen tokens are what they were when the layer last ran."""
+    if known is None:
+        return Projected(block.key(source), block.value(source), changed=active)
+    fresh = source[: known.changed]
+    key = torch.cat([block.key(fresh), known.key[known.changed :]])
+    value = torch.cat([block.value(fresh), known.value[known.changed :]])
+    return Projected(key, value, changed=active)
 
 
 def _drop(states: Tensor, probability: float) -> Tensor:

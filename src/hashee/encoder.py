@@ -1,17 +1,21 @@
 """From ids to hidden states: embed the real tokens, run the packed blocks, give the rows back in order."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from hashee.adapters import Adapter, Tokens
-from hashee.block import Block, apply_block
+from hashee.block import Projected, Step, apply_block
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.plan import Plan, make_plan
+
+Reads = Literal["all", "first"]
+"""Which rows are read after the last layer: all, or the first of each sequence."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,18 @@ class Encoded:
     hidden: Tensor
     """(tokens, width)"""
     plan: Plan
+    reads: Reads
     states: tuple[Tensor, ...] | None
+
+    def unpacked(self) -> Tensor:
+        """Return the last states in the caller's order, (batch, length, width); rows that nobody reads are NaN."""
+        if self.reads == "all":
+            return self.plan.unpack(self.hidden)
+        plan, width = self.plan, self.hidden.shape[1]
+        first = plan.rows % max(plan.length, 1) == 0
+        padded = self.hidden.new_full((plan.batch * plan.length, width), float("nan"))
+        padded = padded.index_copy(0, plan.rows[first], self.hidden[first])
+        return padded.view(plan.batch, plan.length, width)
 
 
 def read_batch(
@@ -77,35 +92,73 @@ def read_batch(
     return Batch(input_ids, mask, token_type_ids, position_ids, inputs_embeds)
 
 
-def encode(adapter: Adapter, encoder: Any, batch: Batch, exit_layers: Tensor, keep_states: bool = False) -> Encoded:
+def encode(
+    adapter: Adapter,
+    encoder: Any,
+    batch: Batch,
+    exit_layers: Tensor,
+    *,
+    reads: Reads = "all",
+    keep_states: bool = False,
+) -> Encoded:
     """Run an encoder over a batch, updating each token up to its exit layer.
 
-    exit_layers: (vocabulary,) exit layer of every token id.
+    exit_layers: (vocabulary,) exit layer of every token id; reads: the rows that will be looked at.
     """
     layers = adapter.layers(encoder)
     num_layers = adapter.exit_layer(encoder, len(layers) - 1)
-    plan = make_plan(_look_up(exit_layers, batch), batch.mask, num_layers)
+    exits = _look_up(exit_layers, batch)
+    if reads == "first" and len(layers) == num_layers:
+        # Nobody sees the last update of an unread token, not even other tokens: that takes one more block.
+        exits[:, 1:].clamp_(max=num_layers - 1)
+    plan = make_plan(exits, batch.mask, num_layers)
     hidden = adapter.embed(encoder, _pack_tokens(adapter, encoder, batch, plan)).squeeze(0)
     bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
 
     states = [hidden]
     drop = adapter.layer_drop(encoder) if encoder.training else 0.0
-    for layer, block in zip(layers, adapter.blocks(encoder), strict=True):
+    blocks = list(adapter.blocks(encoder))
+    runs = Counter(block.key for block in blocks)
+    known: dict[Module, Projected] = {}
+    for layer, block in zip(layers, blocks, strict=True):
         # Once every token is frozen nothing changes any more.
         if plan.active[block.layer] and not (drop and torch.rand(()) < drop):
-            hidden = _apply(layer)(block, hidden, plan, bias)
+            step = _apply(layer)(block, hidden, plan, bias, known.get(block.key))
+            hidden = _put(step.updated, hidden, in_place=not keep_states)
+            known.pop(block.key, None)
+            if runs[block.key] > 1 and step.projected is not None:
+                known[block.key] = step.projected
         states.append(hidden)
 
     norm = adapter.final_norm(encoder)
     hidden = hidden if norm is None else norm(hidden)
-    return Encoded(hidden, plan, (*states[:-1], hidden) if keep_states else None)
+    return Encoded(hidden, plan, reads, (*states[:-1], hidden) if keep_states else None)
 
 
-def _apply(layer: Any) -> Callable[[Block, Tensor, Plan, Tensor | None], Tensor]:
+def _put(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:
+    """Return the states with their first rows updated, in place where nobody needs the old ones."""
+    if len(updated) == len(hidden):
+        return updated
+    if torch.is_grad_enabled() or not in_place:
+        return torch.cat([updated, hidden[len(updated) :]])
+    hidden[: len(updated)] = updated
+    return hidden
+
+
+def _apply(layer: Any) -> Callable[..., Step]:
     """Return `apply_block`, wrapped as the Hugging Face layer says if gradient checkpointing is on."""
-    if layer.training and getattr(layer, "gradient_checkpointing", False):
-        return partial(layer._gradient_checkpointing_func, apply_block)
-    return apply_block
+    if not (layer.training and getattr(layer, "gradient_checkpointing", False)):
+        return apply_block
+
+    def checkpointed(*arguments: Any) -> Step:
+        # Keeping the keys and values would defeat the purpose.
+        return Step(layer._gradient_checkpointing_func(_updated, *arguments), projected=None)
+
+    return checkpointed
+
+
+def _updated(*arguments: Any) -> Tensor:
+    return apply_block(*arguments).updated
 
 
 def _look_up(exit_layers: Tensor, batch: Batch) -> Tensor:

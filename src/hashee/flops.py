@@ -13,6 +13,7 @@ from rich.text import Text
 from transformers import PreTrainedConfig
 
 from hashee.adapters import EncoderShape, adapter_for
+from hashee.attention import absorbing_saves
 from hashee.errors import InputError, TableMismatch
 from hashee.table import ExitTable
 
@@ -58,7 +59,7 @@ class FlopCount:
     paper_macs: int
     """With exits, by the paper's count."""
     executed_macs: int
-    """With exits, as the engine runs them."""
+    """With exits, as the engine runs each text: the cheaper form of attention, rows that nobody reads left out."""
     full_depth_macs: int
     """The model that was given, without exits and at the depth it has."""
     bert_base_macs: int
@@ -107,12 +108,18 @@ class FlopCount:
 
 
 def count_flops(
-    model_or_config: Any, texts_or_ids: Any, table: ExitTable | None = None, tokenizer: Any = None
+    model_or_config: Any,
+    texts_or_ids: Any,
+    table: ExitTable | None = None,
+    tokenizer: Any = None,
+    *,
+    reads_first_row: bool | None = None,
 ) -> FlopCount:
     """Count what texts cost in a model with exits.
 
     texts_or_ids: any iterable of texts, (text, text) pairs, or token id lists that include the special tokens. Texts
     are cut at the model's length. Without `table`, a converted model's own is used; other models run at full depth.
+    reads_first_row: whether the head reads the first position only; a converted model knows, for others it is False.
     """
     config = model_or_config if isinstance(model_or_config, PreTrainedConfig) else model_or_config.config
     adapter = adapter_for(config)
@@ -124,34 +131,24 @@ def count_flops(
         tokenizer = getattr(model_or_config, "_tokenizer", None)
     elif table.tokenizer_fingerprint is not None:
         table.check(tokenizer=tokenizer)
+    if reads_first_row is None:
+        reads_first_row = getattr(getattr(model_or_config, "hashed_encoder", None), "reads_first_row", False)
 
-    exit_layers = table.exit_layers.numpy()
-    lengths, active = [], []
-    for ids in token_ids(texts_or_ids, tokenizer, adapter.max_length(config)):
-        if len(ids) and (min(ids) < 0 or max(ids) >= len(exit_layers)):
-            raise InputError(f"token id {max(ids)} is outside the exit table of {len(exit_layers)} tokens")
-        exits = exit_layers[np.asarray(ids, dtype=np.int64)]
-        lengths.append(len(ids))
-        active.append(len(ids) - np.cumsum(np.bincount(exits, minlength=table.num_layers + 1))[:-1])
-    n = np.asarray(lengths, dtype=np.int64)
-    m = np.asarray(active, dtype=np.int64).reshape(len(n), table.num_layers)
-
-    layers = tuple(layer_cost(shape, number, n, m[:, number - 1]) for number in range(1, table.num_layers + 1))
-    paper = sum(layer.macs for layer in layers)
+    n, m = _lengths_and_active(table, token_ids(texts_or_ids, tokenizer, adapter.max_length(config)))
+    layers = tuple(layer_cost(shape, number, n, m[:, number]) for number in range(1, table.num_layers + 1))
     return FlopCount(
         texts=len(n),
         tokens=int(n.sum()),
         layers=layers,
-        paper_macs=paper,
-        # Every layer runs in the plain form that the paper counts.
-        executed_macs=paper,
+        paper_macs=sum(layer.macs for layer in layers),
+        executed_macs=executed_macs(shape, n, m, reads_first_row),
         full_depth_macs=shape.layers * layer_cost(shape, 0, n, n).macs,
         bert_base_macs=BERT_BASE.layers * layer_cost(BERT_BASE, 0, n, n).macs,
     )
 
 
 def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:
-    """Count one layer over texts of n tokens, m of which it updates. n, m: (texts,)."""
+    """Count one layer in the plain form over texts of n tokens, m of which it updates. n, m: (texts,)."""
     # A text with no active token left costs nothing: nobody reads its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
@@ -164,6 +161,43 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
         norms=times * 4 * int(m.sum()) * d,
         feed_forward=times * 2 * int(m.sum()) * d * shape.inner,
     )
+
+
+def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
+    """Count all layers as the engine runs each text on its own: the cheaper form of attention, unread rows left out.
+
+    n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
+    """
+    if reads_first_row and shape.blocks_per_layer == 1:
+        # Of the last layer only the first token is read, if it gets that far.
+        m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
+    d, h, total = shape.width, shape.heads, 0
+    for layer in range(1, m.shape[1]):
+        active = m[:, layer]
+        alive = np.where(active > 0, n, 0)
+        # Layers that share their weights project again only what the layer before has changed.
+        projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else alive
+        absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
+        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
+        read = alive * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
+        rest = active * (2 * d * d + 4 * d + 2 * d * shape.inner)
+        total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
+    return total
+
+
+def _lengths_and_active(table: ExitTable, items: Iterator[Sequence[int]]) -> tuple[Counts, Counts]:
+    """Return how many tokens each text has, (texts,), and how many each layer updates, (texts, layers + 1)."""
+    exit_layers = table.exit_layers.numpy()
+    lengths, active = [], []
+    for ids in items:
+        if len(ids) and (min(ids) < 0 or max(ids) >= len(exit_layers)):
+            raise InputError(f"token id {max(ids)} is outside the exit table of {len(exit_layers)} tokens")
+        exits = exit_layers[np.asarray(ids, dtype=np.int64)]
+        lengths.append(len(ids))
+        left = np.cumsum(np.bincount(exits, minlength=table.num_layers + 1))
+        active.append(np.concatenate([[len(ids)], len(ids) - left[:-1]]))
+    n = np.asarray(lengths, dtype=np.int64)
+    return n, np.asarray(active, dtype=np.int64).reshape(len(n), table.num_layers + 1)
 
 
 def token_ids(texts_or_ids: Any, tokenizer: Any, max_length: int, batch_size: int = 512) -> Iterator[Sequence[int]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
@@ -15,7 +17,9 @@ from hashee.adapters import Adapter
 from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
 from hashee.explain import Explanation, explain
+from hashee.predict import Batching, predict
 from hashee.table import ExitTable
+from hashee.texts import Text
 
 # The mixins are only ever combined with Hugging Face models (see hashee.families).
 Host: Any = object
@@ -105,6 +109,23 @@ class HashedModel(Host):  # type: ignore[misc]
         """Return every token of a text with its exit layer, and what the text costs."""
         return explain(self.config, self.exit_table, tokenizer or self.tokenizer, text, text_pair)
 
+    def predict(
+        self,
+        texts: Iterable[Text] | str | Path,
+        *,
+        tokenizer: Any = None,
+        batching: Batching | None = None,
+        progress: bool = True,
+    ) -> Iterator[NDArray[Any]]:
+        """Yield the answer to each text in order, grouping texts into batches by what they will cost.
+
+        texts: any number of texts or pairs: a list, an iterator, or a file. Answers are logits, (labels,) for a text
+        and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
+        model's length. Memory is bounded by `batching`, so a million lines may pass through.
+        """
+        self.eval()
+        return predict(self, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the vocabulary; new tokens go to the last layer."""
         embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
@@ -148,7 +169,8 @@ class HashedEncoder(HashedModel):
     exit_layers: Tensor
     train_exit_layers: Tensor
     reads_first_row: bool = False
-    """Whether the head around the encoder reads the first position only."""
+    """Whether the head around the encoder reads the first position only; set it to False for a head of your own that
+    reads more. The last layer then updates no other row, and the other rows of `last_hidden_state` are NaN."""
 
     def add_exits(self, settings: dict[str, Any], vocab_size: int) -> None:
         """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
@@ -175,11 +197,15 @@ class HashedEncoder(HashedModel):
                 f"the head reads the first position, which is padding in row {row}; pad on the right "
                 "(tokenizer.padding_side = 'right')"
             )
-        two_tables = self.training and "train_exit_layers" in self._buffers
-        exit_layers = self.train_exit_layers if two_tables else self.exit_layers
         wanted = options.get("output_hidden_states")
         wanted = getattr(self.config, "output_hidden_states", False) if wanted is None else wanted
-        encoded = encode(self.adapter, self, batch, exit_layers, keep_states=bool(wanted))
+        # Whoever asks for the hidden states sees all rows, not only those that the head reads.
+        first_only = self.reads_first_row and not wanted
+        two_tables = self.training and "train_exit_layers" in self._buffers
+        exit_layers = self.train_exit_layers if two_tables else self.exit_layers
+        encoded = encode(
+            self.adapter, self, batch, exit_layers, reads="first" if first_only else "all", keep_states=bool(wanted)
+        )
 
         output = self._output(encoded, first_is_real, wanted)
         return_dict = options.get("return_dict")
@@ -188,7 +214,7 @@ class HashedEncoder(HashedModel):
 
     def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> Any:
         """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
-        hidden: Any = encoded.plan.unpack(encoded.hidden)
+        hidden: Any = encoded.unpacked()
         states: Any = None
         if encoded.states is not None:
             # Besides True, transformers takes a list of the layers to keep.

@@ -32,6 +32,14 @@ class EncoderShape:
     heads: int
     inner: int
     blocks_per_layer: int = 1
+    layers_per_group: float = 1
+    """Consecutive layers that share one set of weights (ALBERT)."""
+    absorbable: bool = True
+    """Whether keys and values can be folded into the query side (not with a position bias)."""
+
+    def shares_with_previous(self, layer: int) -> bool:
+        """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
+        return layer > 1 and int((layer - 1) / self.layers_per_group) == int((layer - 2) / self.layers_per_group)
 
 
 class Adapter:

@@ -17,9 +17,7 @@ class AlbertAdapter(Adapter):
 
     def layers(self, encoder: Any) -> list[Module]:
         config = encoder.config
-        # Layers are dealt out to the groups over the depth the model was trained with, not the depth that was kept.
-        trained = (getattr(config, "hashee", None) or {}).get("source_layers", config.num_hidden_layers)
-        per_group = trained / config.num_hidden_groups
+        per_group = _layers_per_group(config)
         groups = encoder.encoder.albert_layer_groups
         return [
             layer
@@ -65,4 +63,11 @@ class AlbertAdapter(Adapter):
             heads=config.num_attention_heads,
             inner=config.intermediate_size,
             blocks_per_layer=config.inner_group_num,
+            layers_per_group=_layers_per_group(config),
         )
+
+
+def _layers_per_group(config: Any) -> float:
+    """Layers are dealt out to the groups over the depth the model was trained with, not the depth that was kept."""
+    trained: int = (getattr(config, "hashee", None) or {}).get("source_layers", config.num_hidden_layers)
+    return trained / int(config.num_hidden_groups)

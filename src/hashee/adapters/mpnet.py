@@ -1,11 +1,12 @@
 """MPNet: BERT layers with one relative position bias shared by all of them."""
 
+import dataclasses
 from typing import Any
 
 from torch import Tensor
 from transformers import MPNetConfig, MPNetModel
 
-from hashee.adapters.adapter import Adapter, Tokens, positions_after_padding
+from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, positions_after_padding
 from hashee.block import Block, Dropout
 
 
@@ -56,6 +57,9 @@ class MPNetAdapter(Adapter):
         buckets = encoder.encoder.relative_position_bucket(distance, num_buckets=32)
         bias: Tensor = encoder.encoder.relative_attention_bias(buckets)
         return bias.permute(0, 3, 1, 2)
+
+    def shape(self, config: Any) -> EncoderShape:
+        return dataclasses.replace(super().shape(config), absorbable=False)
 
     def as_tuple(self, output: Any) -> tuple[Any, ...]:
         # MPNet's heads skip two entries, pooler or not, so an absent pooler keeps its place.

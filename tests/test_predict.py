@@ -37,9 +37,8 @@ def make_hashed(tokenizer: Any, auto_class: Any, family: str = "bert") -> Any:
 def one_by_one(model: Any, tokenizer: Any, texts: list[Any]) -> list[np.ndarray]:
     answers = []
     for text in texts:
-        inputs = tokenizer(
-            *([text] if isinstance(text, str) else text), return_tensors="pt", truncation=True, max_length=40
-        )
+        parts = [text] if isinstance(text, str) else text
+        inputs = tokenizer(*parts, return_tensors="pt", truncation=True, max_length=40, return_token_type_ids=True)
         with torch.inference_mode():
             output = model(**inputs)
         answers.append((output.logits if "logits" in output else output.last_hidden_state)[0].numpy())

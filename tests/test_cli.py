@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hashee
 from architectures import make_model
@@ -119,6 +119,25 @@ def test_a_converted_folder_needs_no_table_and_no_weights_in_memory(
     code, out, err = run("table", "show", tmp_path / "model", "--json")
     assert code == 0, err
     assert json.loads(out)["fingerprint"] == table.fingerprint
+
+
+def test_export_and_load_on_every_backend(run: Any, tokenizer: Any, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    dense = make_model("bert", AutoModelForSequenceClassification, vocab_size=len(tokenizer))
+    table = hashee.ExitTable.by_frequency(tokenizer, TEXTS, num_layers=4)
+    hashee.convert(dense, table, tokenizer=tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    code, _, err = run("export", "onnx", tmp_path / "model", tmp_path / "exported")
+    assert code == 0, err
+    expected = list(hashee.load(tmp_path / "model").predict(TEXTS, progress=False))
+    for backend in ("onnx", "openvino"):
+        answers = list(hashee.load(tmp_path / "exported", backend).predict(TEXTS, progress=False))
+        for mine, other in zip(answers, expected, strict=True):
+            assert abs(mine - other).max() <= 1e-4
+    with pytest.raises(hashee.HasheeError, match="unknown backend"):
+        hashee.load(tmp_path / "model", "tpu")
+    with pytest.raises(hashee.CheckpointError, match="not a converted model"):
+        hashee.load(minilm_folder())
 
 
 def broken_table(folder: Path) -> Path:

@@ -292,7 +292,7 @@ def test_mutated_layers_are_caught(family: str, mutate: Any, monkeypatch: pytest
 def test_dropped_mask_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import hashee.attention
 
-    monkeypatch.setattr(hashee.attention, "_mask", lambda plan, layer, bias, query: None)
+    monkeypatch.setattr(hashee.attention, "_mask", lambda group, bias, query: None)
     ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 

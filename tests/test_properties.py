@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from architectures import LAYERS, VOCABULARY, converted, make_exits, make_model
-from hashee.plan import make_plan
+from hashee.plan import make_plan, split_by_size
 
 TOLERANCE = 1e-5
 sequences = st.lists(
@@ -79,12 +79,23 @@ def test_plan_is_a_permutation_of_the_real_tokens(rows: list[list[tuple[int, boo
     for layer in range(LAYERS + 1):
         active = plan.active[layer]
         assert (packed[:active] >= layer).all() and (packed[active:] < layer).all()
-        assert plan.widths[layer] == int(((exits >= layer) & mask).sum(1).max())
+        per_sequence = ((exits >= layer) & mask).sum(1)[mask.any(1)]
+        assert sorted(plan.alive[layer]) == sorted(per_sequence.tolist())
     # Packing and unpacking give the real tokens back in place, and zero elsewhere.
     assert torch.equal(plan.unpack(packed), exits * mask)
     # Every token sits once, with the other tokens of its own sequence.
-    held = plan.seats if plan.occupied is None else plan.seats[plan.occupied]
-    assert sorted(held.flatten().tolist()) == list(range(plan.tokens))
-    for number, row in enumerate(mask[mask.any(1)].nonzero()[:, 0].unique().tolist()):
-        seated = plan.seats[number] if plan.occupied is None else plan.seats[number][plan.occupied[number]]
-        assert len(set((plan.rows[seated] // plan.length).tolist())) == 1, row
+    assert sorted(plan.seats[plan.occupied].tolist()) == list(range(plan.tokens))
+    for seats, occupied in zip(plan.seats, plan.occupied, strict=True):
+        assert len(set((plan.rows[seats[occupied]] // plan.length).tolist())) == 1
+    # Every active token finds its way from the query seats back to its row.
+    for layer in range(1, LAYERS + 1):
+        step = plan.layer(layer) if plan.active[layer] else None
+        if step is not None:
+            seated = torch.cat([group.query_seats.flatten() for group in step.groups])
+            assert torch.equal(seated[step.unseat], torch.arange(step.active))
+
+
+@given(sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), max_size=40))
+def test_groups_are_neighbours_and_cover_every_sequence(sizes: list[tuple[int, int]]) -> None:
+    groups = split_by_size([length for length, _ in sizes], [queries for _, queries in sizes])
+    assert [place for first, last in groups for place in range(first, last)] == list(range(len(sizes)))

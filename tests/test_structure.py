@@ -27,6 +27,8 @@ LAYERS = [
     {"model"},
     {"families"},
     {"convert"},
+    {"export"},
+    {"loading", "speed"},
     {"", "demo", "cli"},
 ]
 

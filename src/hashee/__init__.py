@@ -14,6 +14,7 @@ from hashee.explain import Explanation
 from hashee.families import register_families
 from hashee.flops import FlopCount, count_flops
 from hashee.hashing.counting import TokenCounts, count_tokens
+from hashee.loading import load
 from hashee.predict import Batching
 from hashee.table import ExitTable
 
@@ -36,6 +37,7 @@ __all__ = [
     "convert",
     "count_flops",
     "count_tokens",
+    "load",
 ]
 
 # From here on AutoModelFor...from_pretrained restores converted models without trust_remote_code.

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hashee.plan import LayerPlan, Plan
+from hashee.plan import Group, LayerPlan
 
 # What a multiply-accumulate of the absorbed form costs, in those of one large projection: its products are many and
 # small. From measured break-even, not from counting.
@@ -45,7 +45,6 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    plan: Plan,
     layer: LayerPlan,
     *,
     heads: int,
@@ -59,19 +58,25 @@ def attend(
     scores, in seat order. Returns (active, width).
     """
     # Frozen tokens keep answering as keys, so only queries shrink.
-    context = F.scaled_dot_product_attention(
-        _seat(query, layer.query_seats, heads),
-        _seat(key, plan.seats, heads),
-        _seat(value, plan.seats, heads),
-        attn_mask=_mask(plan, layer, bias, query),
-        dropout_p=dropout,
-        scale=scale,
-    )
-    return context.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, layer.unseat)
+    contexts = [
+        F.scaled_dot_product_attention(
+            _seat(query, group.query_seats, heads),
+            _seat(key, group.seats, heads),
+            _seat(value, group.seats, heads),
+            attn_mask=_mask(group, bias, query),
+            dropout_p=dropout,
+            scale=scale,
+        )
+        .transpose(1, 2)
+        .flatten(2)
+        .flatten(0, 1)
+        for group in layer.groups
+    ]
+    return _joined(contexts).index_select(0, layer.unseat)
 
 
 def attend_absorbed(
-    query: Tensor, states: Tensor, weights: Weights, plan: Plan, layer: LayerPlan, *, heads: int, scale: float
+    query: Tensor, states: Tensor, weights: Weights, layer: LayerPlan, *, heads: int, scale: float
 ) -> Tensor:
     """Do what `attend` does, for inference, without projecting the tokens to keys and values.
 
@@ -79,7 +84,6 @@ def attend_absorbed(
     Returns (active, width).
     """
     active, width = query.shape
-    sequences, longest = plan.seats.shape
     # Head-major products are written straight into row-major places: a later re-layout would cost as much again.
     folded = query.new_empty(active, heads, width)
     torch.bmm(
@@ -88,13 +92,16 @@ def attend_absorbed(
         out=folded.transpose(0, 1),
     )
     # All heads of a sequence read the same states, so they are rows of one product.
-    queries = folded.index_select(0, layer.query_seats.flatten()).view(sequences, layer.width * heads, width)
-    memory = states.index_select(0, plan.seats.flatten()).view(sequences, longest, width)
-    scores = torch.bmm(queries, memory.transpose(1, 2)).mul_(scale)
-    if plan.occupied is not None:
-        scores.masked_fill_(~plan.occupied[:, None, :], float("-inf"))
-    read = torch.bmm(scores.softmax(-1), memory).view(sequences * layer.width, heads, width)
-    read = read.index_select(0, layer.unseat)
+    reads = []
+    for group in layer.groups:
+        sequences, queries = group.query_seats.shape
+        asking = folded.index_select(0, group.query_seats.flatten()).view(sequences, queries * heads, width)
+        memory = states.index_select(0, group.seats.flatten()).view(sequences, -1, width)
+        scores = torch.bmm(asking, memory.transpose(1, 2)).mul_(scale)
+        if group.occupied is not None:
+            scores.masked_fill_(~group.occupied[:, None, :], float("-inf"))
+        reads.append(torch.bmm(scores.softmax(-1), memory).view(sequences * queries, heads, width))
+    read = _joined(reads).index_select(0, layer.unseat)
     context = query.new_empty(active, width)
     torch.bmm(
         read.transpose(0, 1),
@@ -110,10 +117,15 @@ def _seat(rows: Tensor, seats: Tensor, heads: int) -> Tensor:
     return seated.view(*seats.shape, heads, -1).transpose(1, 2)
 
 
-def _mask(plan: Plan, layer: LayerPlan, bias: Tensor | None, query: Tensor) -> Tensor | None:
+def _mask(group: Group, bias: Tensor | None, query: Tensor) -> Tensor | None:
     """Combine empty seats and the position bias into what scaled_dot_product_attention adds to the scores."""
-    hidden = None if plan.occupied is None else plan.occupied[:, None, None, :]
+    hidden = None if group.occupied is None else group.occupied[:, None, None, :]
     if bias is None:
         return hidden
-    bias = bias[:, :, : layer.width].to(query.dtype)
+    longest = group.seats.shape[1]
+    bias = bias[group.sequences, :, : group.query_seats.shape[1], :longest].to(query.dtype)
     return bias if hidden is None else bias.masked_fill(~hidden, float("-inf"))
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -87,14 +87,13 @@ def apply_block(
     projected = None
     if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
         weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
-        context = attend_absorbed(query, source, weights, plan, layer, heads=block.heads, scale=block.scale)
+        context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
     else:
         projected = _project_keys_and_values(block, source, layer.active, known)
         context = attend(
             query,
             projected.key,
             projected.value,
-            plan,
             layer,
             heads=block.heads,
             scale=block.scale,
@@ -121,10 +120,9 @@ def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None)
     """Say whether the absorbed form can run here and is the cheaper one for this batch."""
     if torch.is_grad_enabled() or not (is_bare_linear(block.key) and is_bare_linear(block.value)):
         return False
-    sequences, longest = plan.seats.shape
     projected = plan.tokens if known is None else known.changed
     width: int = block.key.in_features  # type: ignore[assignment]
-    return bool(absorbing_saves(projected, layer.active, sequences * layer.width * longest, width, block.heads) > 0)
+    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.heads) > 0)
 
 
 def _project_keys_and_values(block: Block, source: Tensor, active: int, known: Projected | None) -> Projected:

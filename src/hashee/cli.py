@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from hashee.errors import HasheeError
+from hashee.speed.command import speed
 
 app = typer.Typer(
     help="Transformer encoders in which every token has a fixed exit layer.",
@@ -19,6 +20,9 @@ app = typer.Typer(
 )
 table_app = typer.Typer(help="Build and look at exit tables.", no_args_is_help=True)
 app.add_typer(table_app, name="table")
+export_app = typer.Typer(help="Write converted models for other runtimes.", no_args_is_help=True)
+app.add_typer(export_app, name="export")
+app.command()(speed)
 console = Console()
 
 
@@ -143,6 +147,21 @@ def explain(
     else:
         for explanation in explanations:
             console.print(explanation)
+
+
+@export_app.command("onnx")
+def export_onnx(
+    model: Annotated[Path, typer.Argument(help="Folder of a converted model.")],
+    output: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 22.")] = 17,
+) -> None:
+    """Write a converted model as one ONNX file with the exits inside, and its tokenizer."""
+    import hashee
+    from hashee.export import export_onnx as export
+
+    loaded = hashee.load(model)
+    folder = export(loaded, output, tokenizer=loaded.tokenizer, opset=opset)
+    console.print(f"saved to {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table_for(config: Any, model: str, table: Path | None) -> Any:

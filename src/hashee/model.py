@@ -15,9 +15,9 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from hashee.adapters import Adapter
 from hashee.encoder import Encoded, encode, read_batch
-from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
+from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
-from hashee.predict import Batching, predict
+from hashee.predict import Batching, Scorer, answers_in, predict
 from hashee.table import ExitTable
 from hashee.texts import Text
 
@@ -123,8 +123,22 @@ class HashedModel(Host):  # type: ignore[misc]
         and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
         model's length. Memory is bounded by `batching`, so a million lines may pass through.
         """
+        if self.config.is_encoder_decoder:
+            raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
         self.eval()
-        return predict(self, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+        scorer = Scorer(
+            run=self._answer,
+            max_length=self.adapter.max_length(self.config),
+            token_types=self.adapter.token_types,
+            exit_layers=self.exit_table.exit_layers.numpy(),
+        )
+        return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
+    def _answer(self, arrays: dict[str, Any]) -> NDArray[Any]:
+        with torch.inference_mode():
+            output = self(**{name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()})
+        answers: NDArray[Any] = answers_in(output).float().cpu().numpy()
+        return answers
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the vocabulary; new tokens go to the last layer."""

@@ -1,0 +1,6 @@
+"""Models with exits outside of torch: one ONNX file that ONNX Runtime and OpenVINO run by themselves."""
+
+from hashee.export.onnx import export_onnx
+from hashee.export.runtime import OnnxModel, OpenVinoModel, load
+
+__all__ = ["OnnxModel", "OpenVinoModel", "export_onnx", "load"]

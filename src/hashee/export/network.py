@@ -1,0 +1,173 @@
+"""The whole graph of a converted model: pack, embed, layers, head."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hashee.block import Block
+from hashee.errors import UnsupportedModel
+from hashee.export.families import Family, Steps, embed, family_of, has_token_types, run_steps
+from hashee.export.graph import Graph
+from hashee.export.layers import active_rows, freeze, one_row_each, update
+from hashee.export.packing import Packing, pack_batch, unpack, with_padding_row
+
+BIAS_REACH = 512
+"""Positions farther apart than this share one bias; MPNet's stops changing at 128."""
+
+Shape = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A finished graph with the names of what goes in, and the names and shapes of what comes out."""
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: dict[str, Shape]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The states before the head, and what they stand on."""
+
+    graph: Graph
+    packing: Packing
+    hidden: str
+    width: int
+
+
+def build_network(model: Any, opset: int) -> Network:
+    """Write the graph of a converted model in evaluation mode."""
+    family, write_head = family_of(model), _head_of(model)
+    encoder = model.hashed_encoder
+    adapter = encoder.adapter
+    graph = Graph(opset)
+    packing = pack_batch(graph, encoder.exit_layers, model.exit_table.num_layers)
+    hidden = embed(graph, encoder, family, packing)
+    bias = _position_bias(graph, encoder, packing)
+    blocks = list(adapter.blocks(encoder))
+    width = adapter.shape(model.config).width
+    first_only = write_head is _sequence_head
+    for block in blocks[:-1] if first_only else blocks:
+        readers = active_rows(graph, packing, block.layer, bias)
+        updated = update(graph, block, hidden, packing, readers)
+        hidden = freeze(graph, updated, hidden, packing.active[block.layer - 1])
+    packed = Packed(graph, packing, hidden, width)
+    if first_only:
+        # Nobody reads the other rows of the last layer, so they are not computed.
+        packed = Packed(graph, packing, _update_first(packed, blocks[-1], bias), width)
+    norm = adapter.final_norm(encoder)
+    if norm is not None:
+        packed = Packed(graph, packing, graph.norm(packed.hidden, norm), width)
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if has_token_types(encoder) else ()))
+    return Network(graph, inputs, write_head(packed, model, family))
+
+
+def _head_of(model: Any) -> Any:
+    """Return the function that writes the head of a model, or refuse it."""
+    if model is model.hashed_encoder:
+        return _no_head
+    name = type(model).__name__
+    for suffix, write in HEADS.items():
+        if name.endswith(suffix):
+            return write
+    known = ", ".join(f"...{suffix}" for suffix in HEADS)
+    raise UnsupportedModel(f"the head of {name} cannot be exported to ONNX, which covers bare models and {known}")
+
+
+def _sequence_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+    """Write logits of whole sequences from (batch, width) states of the first position."""
+    steps = family.classifier(model, model.hashed_encoder)
+    _blank_without_first(packed, run_steps(packed.graph, packed.hidden, steps), "logits")
+    return {"logits": ("batch", steps[-1].out_features)}
+
+
+def _token_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+    return {"logits": ("batch", "length", _per_token(packed, (model.classifier,), "logits"))}
+
+
+def _masked_lm_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+    return {"logits": ("batch", "length", _per_token(packed, family.masked_lm(model), "logits"))}
+
+
+def _answer_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+    _per_token(packed, (model.qa_outputs,), "start_and_end")
+    start, end = packed.graph.split("start_and_end", [1, 1], axis=2)
+    for name, value in (("start_logits", start), ("end_logits", end)):
+        packed.graph.node("Squeeze", value, packed.graph.ints([2]), name=name)
+    return {"start_logits": ("batch", "length"), "end_logits": ("batch", "length")}
+
+
+def _no_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+    graph, packing, width = packed.graph, packed.packing, packed.width
+    rows = with_padding_row(graph, packed.hidden, width)
+    unpack(graph, rows, packing, "last_hidden_state")
+    outputs: dict[str, Shape] = {"last_hidden_state": ("batch", "length", width)}
+    pooler = family.pooler(model)
+    if pooler is None:
+        return outputs
+    _blank_without_first(packed, run_steps(graph, graph.take(rows, _first_places(packed)), pooler), "pooler_output")
+    return {**outputs, "pooler_output": ("batch", width)}
+
+
+HEADS = {
+    "ForSequenceClassification": _sequence_head,
+    "ForTokenClassification": _token_head,
+    "ForQuestionAnswering": _answer_head,
+    "ForMaskedLM": _masked_lm_head,
+}
+"""By how transformers ends the names of its classes."""
+
+
+def _per_token(packed: Packed, steps: Steps, name: str) -> int:
+    """Write an output of every position and return its width; padding gets what a row of zeros gives."""
+    rows = with_padding_row(packed.graph, packed.hidden, packed.width)
+    unpack(packed.graph, run_steps(packed.graph, rows, steps), packed.packing, name)
+    width: int = steps[-1].out_features
+    return width
+
+
+def _first_places(packed: Packed) -> str:
+    """Return the packed row of every sequence's first position; padding has the number of tokens: (batch,)."""
+    graph, packing = packed.graph, packed.packing
+    starts = graph.node("Mul", graph.count(packing.batch), packing.length)
+    return graph.take(packing.place, starts)
+
+
+def _update_first(packed: Packed, block: Block, bias: str | None) -> str:
+    """Run the last block for the first position of every sequence alone: (batch, width)."""
+    g, packing = packed.graph, packed.packing
+    places = _first_places(packed)
+    rows = g.node("Min", places, g.node("Sub", packing.tokens, g.ints([1])))
+    readers = one_row_each(g, packing, rows, bias)
+    updated = update(g, block, packed.hidden, packing, readers)
+    # Active rows come first, so a place past them is that of a token that has exited.
+    stays = g.node("Less", places, packing.active[block.layer - 1])
+    return g.node("Where", g.node("Unsqueeze", stays, g.ints([1])), updated, g.take(packed.hidden, rows))
+
+
+def _blank_without_first(packed: Packed, value: str, name: str) -> None:
+    """Name an output that reads the first position; where that is padding it is not a number."""
+    g = packed.graph
+    real = g.node("Unsqueeze", g.node("Less", _first_places(packed), packed.packing.tokens), g.ints([1]))
+    g.node("Where", real, value, g.floats(float("nan")), name=name)
+
+
+def _position_bias(graph: Graph, encoder: Any, packing: Packing) -> str | None:
+    """Return what relative positions add to the scores, if the family has that: (batch, longest, heads, longest)."""
+    columns = torch.arange(BIAS_REACH, device=encoder.exit_layers.device)[None]
+    with torch.no_grad():
+        whole = encoder.adapter.position_bias(encoder, columns)
+    if whole is None:
+        return None
+    g = graph
+    # Distances from -(reach - 1) to reach - 1: the first column upwards, then the first row.
+    backward, forward = whole[0, :, 1:, 0].flip(1), whole[0, :, 0]
+    by_distance = g.weight(torch.cat([backward, forward], dim=1).t(), "position_bias", whole)
+    seated = g.node("Mod", g.take(packing.rows, packing.seats), packing.length)
+    distance = g.node("Sub", g.node("Unsqueeze", seated, g.ints([1])), g.node("Unsqueeze", seated, g.ints([2])))
+    limit = BIAS_REACH - 1
+    clipped = g.node("Max", g.node("Min", distance, g.ints(limit)), g.ints(-limit))
+    bias = g.take(by_distance, g.node("Add", clipped, g.ints(limit)))
+    return g.node("Transpose", bias, perm=[0, 1, 3, 2])

@@ -1,0 +1,156 @@
+"""Writing a converted model as a folder that runs anywhere: model.onnx with the exits inside, tokenizer, config."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hashee.errors import HasheeError, UnsupportedModel
+from hashee.export.families import family_of, has_token_types
+from hashee.export.network import Network, build_network
+from hashee.export.packages import require
+from hashee.model import HashedModel
+
+FORMAT = 1
+"""Version of the folder's layout, in hashee_onnx.json."""
+DESCRIPTION = "hashee_onnx.json"
+GRAPH = "model.onnx"
+WEIGHTS = "model.onnx.data"
+OPSET = 17
+LARGEST_FILE = 1_900_000_000
+"""Bytes of weights from which they go into a file of their own; a single ONNX file ends at 2 GiB."""
+TOLERANCE = 1e-3
+"""Largest difference between graph and model that is still rounding, relative to the largest answer."""
+
+
+def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset: int = OPSET) -> Path:
+    """Write a converted model to a folder that runs in ONNX Runtime or OpenVINO without torch or hashee.
+
+    The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before anything is put in place
+    the graph's answers are compared with the model's.
+    """
+    onnx = require("onnx", "onnx")
+    if not isinstance(model, HashedModel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} is not a converted model; export what hashee.convert or from_pretrained returned "
+            "(after merge_and_unload, if it carries PEFT adapters)"
+        )
+    newest = min(onnx.defs.onnx_opset_version(), 22)
+    if not OPSET <= opset <= newest:
+        raise HasheeError(f"opset {opset} is not covered; use one from {OPSET} to {newest}")
+    tokenizer = model._tokenizer if tokenizer is None else tokenizer
+    if tokenizer is not None:
+        model.exit_table.check(tokenizer=tokenizer)
+    network = build_network(model, opset)
+    folder = Path(folder)
+    with _prepared(folder) as draft:
+        _write_graph(network, draft)
+        model.config.save_pretrained(draft)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(draft)
+        description = _describe(model, network)
+        (draft / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        _compare(model, network, draft / GRAPH)
+    return folder
+
+
+@contextmanager
+def _prepared(folder: Path) -> Iterator[Path]:
+    """Yield a folder beside `folder`; put its files in place only if the body succeeds."""
+    if folder.exists() and not folder.is_dir():
+        raise HasheeError(f"{folder} is a file; name a folder to export to")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        draft = Path(temporary) / folder.name
+        draft.mkdir()
+        yield draft
+        if not folder.exists():
+            draft.rename(folder)
+            return
+        # The description is taken away first and comes last: a folder without it is refused, never half read.
+        (folder / DESCRIPTION).unlink(missing_ok=True)
+        (folder / WEIGHTS).unlink(missing_ok=True)
+        for path in sorted(draft.iterdir(), key=lambda path: path.name == DESCRIPTION):
+            path.replace(folder / path.name)
+
+
+def _write_graph(network: Network, draft: Path) -> None:
+    """Write model.onnx, and its weights beside it if they are too large for one file."""
+    graph, onnx = network.graph, network.graph.onnx
+    helper, types = onnx.helper, onnx.TensorProto
+    inputs = [helper.make_tensor_value_info(name, types.INT64, ["batch", "length"]) for name in network.inputs]
+    outputs = [helper.make_tensor_value_info(name, types.FLOAT, shape) for name, shape in network.outputs.items()]
+    weights = [onnx.numpy_helper.from_array(values, name) for name, values in graph.weights.items()]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "hashee", inputs, outputs, weights),
+        opset_imports=[helper.make_opsetid("", graph.opset)],
+        ir_version=helper.find_min_ir_version_for([helper.make_opsetid("", graph.opset)]),
+        producer_name="hashee",
+        producer_version=version("hashee"),
+    )
+    large = sum(values.nbytes for values in graph.weights.values()) > LARGEST_FILE
+    beside = {"save_as_external_data": True, "location": WEIGHTS, "size_threshold": 1024} if large else {}
+    onnx.save_model(made, draft / GRAPH, **beside)
+    onnx.checker.check_model(str(draft / GRAPH))
+
+
+def _describe(model: Any, network: Network) -> dict[str, Any]:
+    """Return what a program needs to know before it runs the graph, as JSON values."""
+    encoder = model.hashed_encoder
+    return {
+        "format": FORMAT,
+        "inputs": list(network.inputs),
+        "outputs": {name: list(shape) for name, shape in network.outputs.items()},
+        "opset": network.graph.opset,
+        "reads_first_row": bool(encoder.reads_first_row),
+        "vocabulary": len(encoder.exit_layers),
+        "positions": int(encoder.adapter.max_position(encoder)),
+        "padding_id": int(encoder.embeddings.padding_idx) if family_of(model).positions_after_padding else None,
+        "token_types": encoder.embeddings.token_type_embeddings.num_embeddings if has_token_types(encoder) else 0,
+        "num_layers": model.exit_table.num_layers,
+        "table_fingerprint": model.exit_table.fingerprint,
+        "libraries": {name: version(name) for name in ("hashee", "torch", "transformers", "onnx")},
+    }
+
+
+def _compare(model: Any, network: Network, path: Path) -> None:
+    """Raise if the graph does not answer as the model does on a small batch of several lengths."""
+    if next(model.parameters()).dtype != torch.float32:
+        return  # the graph is in float32, so the model's own rounding would be measured
+    ids, mask = _probe(model)
+    arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    session = require("onnxruntime", "onnx").InferenceSession(path, providers=["CPUExecutionProvider"])
+    answers = session.run(list(network.outputs), {name: arrays[name] for name in network.inputs})
+    training, device = model.training, model.device
+    try:
+        with torch.no_grad():
+            expected = model.eval()(
+                input_ids=torch.from_numpy(ids).to(device), attention_mask=torch.from_numpy(mask).to(device)
+            )
+    finally:
+        model.train(training)
+    for name, answer in zip(network.outputs, answers, strict=True):
+        truth = expected[name].float().cpu().numpy()
+        difference = float(np.abs(answer - truth).max(initial=0.0))
+        if not difference <= TOLERANCE * max(1.0, float(np.abs(truth).max(initial=0.0))):
+            raise UnsupportedModel(
+                f"the exported graph's {name} differs from the model's by {difference:.1e}; {type(model).__name__} "
+                "holds parts that the exporter does not know"
+            )
+
+
+def _probe(model: Any) -> tuple[Any, Any]:
+    """Return ids over the whole vocabulary and a right-padded mask: (batch, length) each."""
+    encoder = model.hashed_encoder
+    length = min(16, encoder.adapter.max_length(model.config))
+    generator = np.random.default_rng(0)
+    lengths = np.maximum(np.array([length, length // 2, 1, length - 1]), 1)
+    mask = (np.arange(length)[None] < lengths[:, None]).astype(np.int64)
+    ids = generator.integers(0, len(encoder.exit_layers), mask.shape)
+    return np.where(mask, ids, model.config.pad_token_id or 0), mask

@@ -1,0 +1,190 @@
+"""Running an exported folder: the same call for ONNX Runtime and OpenVINO."""
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from transformers import AutoTokenizer
+
+from hashee.errors import CheckpointError, HasheeError, InputError
+from hashee.export.onnx import DESCRIPTION, FORMAT, GRAPH
+from hashee.export.packages import require
+from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.texts import Text
+
+Integers = npt.NDArray[np.int64]
+
+
+class ExportedModel:
+    """A folder that `export_onnx` wrote, ready to run; subclasses bring a runtime.
+
+    threads: how many to use for one batch; the runtime decides if there is no number.
+    """
+
+    backend: ClassVar[str]
+
+    def __init__(self, folder: str | Path, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"threads is {threads}; use 1 or more, or None to let the runtime decide")
+        self.folder = Path(folder)
+        self.description = _read_description(self.folder)
+        self.inputs: tuple[str, ...] = tuple(self.description["inputs"])
+        self.outputs: tuple[str, ...] = tuple(self.description["outputs"])
+        self._tokenizer: Any = None
+        self._start(self.folder / GRAPH, threads)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer that was exported with the model."""
+        if self._tokenizer is None:
+            if not (self.folder / "tokenizer_config.json").exists():
+                raise HasheeError(f"{self.folder} holds no tokenizer; export with export_onnx(..., tokenizer=...)")
+            self._tokenizer = AutoTokenizer.from_pretrained(self.folder)
+        return self._tokenizer
+
+    def __call__(
+        self, input_ids: npt.ArrayLike, attention_mask: npt.ArrayLike, token_type_ids: npt.ArrayLike | None = None
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """Run a batch of (batch, length) integers and return every output by its name."""
+        ids = _integers("input_ids", input_ids)
+        arrays = {"input_ids": ids, "attention_mask": _integers("attention_mask", attention_mask)}
+        types = np.zeros_like(ids) if token_type_ids is None else _integers("token_type_ids", token_type_ids)
+        arrays["token_type_ids"] = types
+        self._check(arrays)
+        return self._run({name: arrays[name] for name in self.inputs})
+
+    def predict(
+        self,
+        texts: Iterable[Text] | str | Path,
+        *,
+        tokenizer: Any = None,
+        batching: Batching | None = None,
+        progress: bool = True,
+    ) -> Iterator[npt.NDArray[Any]]:
+        """Yield the answer to each text in order, as `predict` of the model in torch does."""
+        padding_id = self.description["padding_id"]
+        scorer = Scorer(
+            run=lambda arrays: np.asarray(answers_in(self(**arrays))),
+            max_length=self.description["positions"] - (0 if padding_id is None else padding_id + 1),
+            token_types="token_type_ids" in self.inputs,
+            exit_layers=None,
+        )
+        return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
+    def _check(self, arrays: dict[str, Integers]) -> None:
+        """Refuse what the graph would answer with nonsense: it has no way to raise."""
+        ids, mask = arrays["input_ids"], arrays["attention_mask"]
+        for name, array in arrays.items():
+            if array.shape != ids.shape:
+                raise InputError(f"{name} is {array.shape} but input_ids is {ids.shape}")
+        if ids.size == 0:
+            raise InputError(f"input_ids is {ids.shape}; pass at least one position")
+        if not np.isin(mask, (0, 1)).all():
+            raise InputError("attention_mask with values other than 0 and 1: pass a mask of zeros and ones")
+        real = mask == 1
+        self._check_range("token id", ids[real], self.description["vocabulary"], "use the tokenizer of the model")
+        self._check_range(
+            "position", self._positions(ids)[real], self.description["positions"], "tokenize with truncation=True"
+        )
+        if self.description["token_types"]:
+            types = arrays["token_type_ids"][real]
+            self._check_range("token type", types, self.description["token_types"], "pass smaller ones")
+        if self.description["reads_first_row"] and not real[:, 0].all():
+            row = int(np.flatnonzero(~real[:, 0])[0])
+            raise InputError(
+                f"the head reads the first position, which is padding in row {row}; pad on the right "
+                "(tokenizer.padding_side = 'right')"
+            )
+
+    def _check_range(self, what: str, numbers: Integers, size: int, remedy: str) -> None:
+        outside = numbers[(numbers < 0) | (numbers >= size)]
+        if outside.size:
+            raise InputError(f"{what} {outside[0]} is outside the model's {size}; {remedy}")
+
+    def _positions(self, ids: Integers) -> Integers:
+        """Return the positions as the graph numbers them: (batch, length)."""
+        padding_id = self.description["padding_id"]
+        if padding_id is None:
+            return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        real = ids != padding_id
+        return np.asarray(real.cumsum(1) * real + padding_id)
+
+    def _start(self, path: Path, threads: int | None) -> None:
+        raise NotImplementedError
+
+    def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
+        raise NotImplementedError
+
+
+class OnnxModel(ExportedModel):
+    """An exported folder in ONNX Runtime."""
+
+    backend = "onnx"
+
+    def _start(self, path: Path, threads: int | None) -> None:
+        runtime = require("onnxruntime", "onnx")
+        options = runtime.SessionOptions()
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        self.session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
+        answers = self.session.run(list(self.outputs), arrays)
+        return dict(zip(self.outputs, answers, strict=True))
+
+
+class OpenVinoModel(ExportedModel):
+    """An exported folder in OpenVINO, on the CPU and in float32."""
+
+    backend = "openvino"
+
+    def _start(self, path: Path, threads: int | None) -> None:
+        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        core = require("openvino", "openvino").Core()
+        self.compiled = core.compile_model(core.read_model(path), "CPU", settings)
+        self._requests = threading.local()
+
+    def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
+        # A request holds one batch at a time, so every thread has its own.
+        request = getattr(self._requests, "request", None)
+        if request is None:
+            request = self._requests.request = self.compiled.create_infer_request()
+        answers = request.infer(arrays)
+        return {name: np.array(answers[name]) for name in self.outputs}
+
+
+BACKENDS: dict[str, type[ExportedModel]] = {kind.backend: kind for kind in (OnnxModel, OpenVinoModel)}
+
+
+def load(folder: str | Path, backend: str = "onnx", *, threads: int | None = None) -> ExportedModel:
+    """Open a folder that `export_onnx` wrote with "onnx" (ONNX Runtime) or "openvino"."""
+    if backend not in BACKENDS:
+        raise HasheeError(f"unknown backend {backend!r}; choose from {', '.join(BACKENDS)}")
+    return BACKENDS[backend](folder, threads)
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    path = folder / DESCRIPTION
+    if not path.exists():
+        raise CheckpointError(f"{folder} holds no {DESCRIPTION}; write it with hashee.export.export_onnx")
+    try:
+        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}); export the model again") from None
+    if description.get("format") != FORMAT:
+        found = description.get("format")
+        raise CheckpointError(f"{path} has format {found}, but format {FORMAT} is needed; export the model again")
+    return description
+
+
+def _integers(name: str, values: npt.ArrayLike) -> Integers:
+    array = np.asarray(values)
+    if array.ndim != 2 or array.dtype.kind not in "iub":
+        raise InputError(f"{name} must be integers of (batch, length), not {array.dtype} of {array.shape}")
+    return array.astype(np.int64)

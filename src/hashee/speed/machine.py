@@ -1,0 +1,71 @@
+"""What the numbers were taken on: hardware, threads and versions."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("hashee", "torch", "transformers", "numpy", "onnxruntime", "openvino", "nncf", "sentence-transformers")
+
+
+def describe_machine(threads: int) -> dict[str, Any]:
+    """Return processor, cores, memory, versions, commit and date as JSON values; None for what is not there."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": usable_cores(),
+        "threads": threads,
+        "memory_mb": round(memory_mb("MemTotal") or 0),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_mb(kind: str) -> float | None:
+    """Return a line of /proc/meminfo (MemTotal, MemAvailable) in 10^6 bytes, if the system has it."""
+    path = Path("/proc/meminfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(f"{kind}:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return None
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree, with + if files differ from it."""
+    folder = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in folder.parents):
+        return None
+    git = ["git", "-C", str(folder)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")

@@ -1,0 +1,526 @@
+"""An exported graph answers as the model does, by itself, in two runtimes, and with as few operations."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+
+import hashee
+from architectures import (
+    FAMILIES,
+    VOCABULARY,
+    converted,
+    make_exits,
+    make_ids,
+    make_mask,
+    make_model,
+    padded,
+)
+from hashee.adapters import ADAPTERS
+from hashee.embedded import minilm_folder, rotten_tomatoes
+from hashee.export import OnnxModel, OpenVinoModel, activations, export_onnx, load
+from hashee.export import onnx as exporter
+from hashee.export.families import FAMILIES as COVERED
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+TOLERANCE = 1e-5
+EXITS = ("full depth", "random exits", "exits at 0")
+HEADS = {
+    "sequence": AutoModelForSequenceClassification,
+    "token": AutoModelForTokenClassification,
+    "answer": AutoModelForQuestionAnswering,
+    "masked": AutoModelForMaskedLM,
+}
+
+
+def make_batch(model: Any, mask: Any) -> dict[str, Any]:
+    return {"input_ids": padded(make_ids(*mask.shape), mask, model.config), "attention_mask": mask}
+
+
+def truth(model: Any, batch: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        return model(**batch)
+
+
+def distance(model: Any, exported: Any, batch: dict[str, Any]) -> float:
+    """Return the largest difference between a model and its export in any output."""
+    answers, expected = exported(**batch), truth(model, batch)
+    worst = 0.0
+    for name, answer in answers.items():
+        wanted = expected[name].numpy()
+        assert answer.shape == wanted.shape
+        assert (np.isnan(answer) == np.isnan(wanted)).all()
+        worst = max(worst, float(np.nanmax(np.abs(answer - wanted), initial=0.0)))
+    return worst
+
+
+def make_bert(auto_class: Any = AutoModel, exits: str = "exits at 0", **changes: Any) -> Any:
+    return converted(make_model("bert", auto_class, **changes), make_exits(exits))
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Any:
+    """Real weights and a real table, under a head with fixed weights."""
+    path = minilm_folder()
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=2).eval()
+    texts = [text for text, _ in rotten_tomatoes()]
+    table = hashee.ExitTable.by_frequency(tokenizer, texts[:2000], num_layers=6)
+    return hashee.convert(model, table, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def minilm_export(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_onnx(minilm, tmp_path_factory.mktemp("minilm") / "model")
+
+
+def minilm_batch(model: Any, texts: int = 12) -> dict[str, Any]:
+    sentences = [text for text, _ in rotten_tomatoes()][-texts:]
+    return dict(model.tokenizer(sentences, padding=True, return_tensors="pt"))
+
+
+def test_all_families_but_seq2seq_are_covered() -> None:
+    assert set(COVERED) == set(FAMILIES) - {"bart", "mbart", "cpt"}
+
+
+@pytest.mark.parametrize("exits_kind", EXITS)
+@pytest.mark.parametrize("family", sorted(COVERED))
+def test_states_equal_the_models(family: str, exits_kind: str, tmp_path: Path) -> None:
+    model = converted(make_model(family), make_exits(exits_kind))
+    exported = load(export_onnx(model, tmp_path / "out"))
+    for kind in ("mixed lengths", "left", "holes"):
+        assert distance(model, exported, make_batch(model, make_mask(kind))) <= TOLERANCE, kind
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", sorted(COVERED))
+def test_heads_equal_the_models(family: str, head: str, tmp_path: Path) -> None:
+    model = converted(make_model(family, HEADS[head]), make_exits("exits at 0"))
+    exported = load(export_onnx(model, tmp_path / "out"))
+    for kind in ("mixed lengths", "holes"):
+        mask = make_mask(kind)
+        mask[:, 0] = 1
+        assert distance(model, exported, make_batch(model, mask)) <= TOLERANCE, kind
+
+
+@pytest.mark.parametrize("exits_kind", ("full depth", "random exits"))
+@pytest.mark.parametrize("family", sorted(COVERED))
+def test_sequence_logits_equal_the_models_for_all_exits(family: str, exits_kind: str, tmp_path: Path) -> None:
+    model = converted(make_model(family, AutoModelForSequenceClassification), make_exits(exits_kind))
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+@pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForSequenceClassification])
+@pytest.mark.parametrize("family", ["albert", "bert", "distilbert", "mpnet", "roberta-prelayernorm"])
+def test_openvino_equals_the_model(family: str, auto_class: Any, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    model = converted(make_model(family, auto_class), make_exits("exits at 0"))
+    exported = load(export_onnx(model, tmp_path / "out"), "openvino", threads=1)
+    assert isinstance(exported, OpenVinoModel)
+    for kind in ("mixed lengths", "holes"):
+        mask = make_mask(kind)
+        mask[:, 0] = 1
+        assert distance(model, exported, make_batch(model, mask)) <= TOLERANCE, kind
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_rows_without_tokens_disturb_nobody(family: str, backend: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino" if backend == "openvino" else "onnxruntime")
+    model = converted(make_model(family), make_exits("exits at 0"))
+    exported = load(export_onnx(model, tmp_path / "out"), backend)
+    mask = make_mask("holes")
+    mask[1], mask[4] = 0, 0
+    assert distance(model, exported, make_batch(model, mask)) <= TOLERANCE
+    assert distance(model, exported, make_batch(model, mask * 0)) <= TOLERANCE
+    assert distance(model, exported, make_batch(model, mask[:1])) <= TOLERANCE
+    assert distance(model, exported, make_batch(model, mask[:1, 3:4])) <= TOLERANCE
+
+
+def test_all_tokens_exiting_at_once_leaves_the_embeddings(tmp_path: Path) -> None:
+    model = converted(make_model("bert"), torch.zeros(VOCABULARY, dtype=torch.long))
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+def test_answers_do_not_depend_on_neighbours(tmp_path: Path) -> None:
+    model = make_bert()
+    exported = load(export_onnx(model, tmp_path / "out"))
+    batch = make_batch(model, make_mask("mixed lengths"))
+    together = exported(**batch)["pooler_output"]
+    for row in range(len(together)):
+        alone = exported(**{name: values[row : row + 1] for name, values in batch.items()})["pooler_output"]
+        assert np.abs(alone[0] - together[row]).max() <= TOLERANCE
+
+
+def test_padding_may_hold_any_id(tmp_path: Path) -> None:
+    model = make_bert()
+    exported = load(export_onnx(model, tmp_path / "out"))
+    batch = make_batch(model, make_mask("mixed lengths"))
+    strange = batch | {"input_ids": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
+    for name, answer in exported(**batch).items():
+        assert (exported(**strange)[name] == answer).all()
+
+
+def test_token_types_are_read(tmp_path: Path) -> None:
+    model = make_bert(type_vocab_size=2)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    batch = make_batch(model, make_mask("mixed lengths"))
+    typed = batch | {"token_type_ids": batch["input_ids"] % 2}
+    assert exported.inputs == ("input_ids", "attention_mask", "token_type_ids")
+    assert distance(model, exported, typed) <= TOLERANCE
+    assert np.abs(exported(**typed)["pooler_output"] - exported(**batch)["pooler_output"]).max() > 1e-2
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu", "silu"])
+def test_activations(activation: str, tmp_path: Path) -> None:
+    model = make_bert(hidden_act=activation)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("labels", "problem"), [(1, "regression"), (3, "multi_label_classification")])
+def test_number_of_labels(labels: int, problem: str, tmp_path: Path) -> None:
+    model = make_bert(AutoModelForSequenceClassification, num_labels=labels, problem_type=problem)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    batch = make_batch(model, make_mask("mixed lengths"))
+    assert exported(**batch)["logits"].shape == (5, labels)
+    assert distance(model, exported, batch) <= TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["albert", "bert"])
+def test_first_layers_alone(family: str, tmp_path: Path) -> None:
+    model = converted(make_model(family), make_exits("exits at 0", layers=2), layers=2)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22])
+def test_other_opsets(opset: int, tmp_path: Path) -> None:
+    model = make_bert()
+    exported = load(export_onnx(model, tmp_path / "out", opset=opset))
+    assert exported.description["opset"] == opset
+    assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+def test_export_takes_the_table_of_evaluation(tmp_path: Path) -> None:
+    dense = make_model("bert")
+    tables = [hashee.ExitTable.from_tensor(make_exits("exits at 0", seed=seed), num_layers=4) for seed in (2, 3)]
+    model = hashee.convert(dense, tables[0], train_table=tables[1]).train()
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert model.training
+    assert exported.description["table_fingerprint"] == tables[0].fingerprint
+    assert distance(model.eval(), exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+def test_half_precision_is_exported_as_float32(tmp_path: Path) -> None:
+    model = make_bert().to(torch.bfloat16)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert distance(model.float(), exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
+
+
+# Real weights, and programs that have neither torch nor hashee.
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_real_model(minilm: Any, minilm_export: Path, backend: str) -> None:
+    pytest.importorskip("openvino" if backend == "openvino" else "onnxruntime")
+    exported = load(minilm_export, backend, threads=1)
+    assert distance(minilm, exported, minilm_batch(minilm)) <= TOLERANCE
+    ids = exported.tokenizer(["a quiet masterpiece"], return_tensors="np")
+    assert ids["input_ids"].tolist() == minilm.tokenizer(["a quiet masterpiece"])["input_ids"]
+
+
+ALONE = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "hashee", "transformers"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+from tokenizers import Tokenizer
+
+folder, backend, texts = sys.argv[1], sys.argv[2], sys.argv[3:]
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_padding()
+encoded = tokenizer.encode_batch(texts)
+inputs = {
+    "input_ids": np.array([e.ids for e in encoded]),
+    "attention_mask": np.array([e.attention_mask for e in encoded]),
+    "token_type_ids": np.array([e.type_ids for e in encoded]),
+}
+if backend == "onnx":
+    import onnxruntime
+    logits = onnxruntime.InferenceSession(f"{folder}/model.onnx").run(["logits"], inputs)[0]
+else:
+    import openvino
+    logits = openvino.compile_model(f"{folder}/model.onnx", "CPU")(inputs)["logits"]
+assert not {"torch", "hashee", "transformers"} & set(sys.modules)
+print(logits.tolist())
+"""
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_folder_runs_without_torch_and_hashee(minilm: Any, minilm_export: Path, backend: str) -> None:
+    pytest.importorskip("openvino" if backend == "openvino" else "onnxruntime")
+    texts = ["a quiet masterpiece", "the film is not as good as the book , but it is worth the price of the ticket ."]
+    command = [sys.executable, "-I", "-c", ALONE, str(minilm_export), backend, *texts]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = truth(minilm, dict(minilm.tokenizer(texts, padding=True, return_tensors="pt"))).logits
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert np.abs(np.array(answers) - expected.numpy()).max() <= 1e-4
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_threads_share_a_model(minilm: Any, minilm_export: Path, backend: str) -> None:
+    pytest.importorskip("openvino" if backend == "openvino" else "onnxruntime")
+    exported = load(minilm_export, backend, threads=1)
+    batch = minilm_batch(minilm, texts=6)
+    rows = [{name: values[row : row + 1] for name, values in batch.items()} for row in range(6)]
+    alone = [exported(**row)["logits"] for row in rows]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda row: exported(**row)["logits"], rows * 3))
+    assert all(np.abs(answer - alone[place % 6]).max() <= TOLERANCE for place, answer in enumerate(together))
+
+
+# Fewer operations: what ONNX Runtime says that it ran.
+
+
+def executed(folder: Path, batch: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
+    """Run a batch and return the matrix products of ONNX Runtime's profile, branches included."""
+    options = runtime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(scratch / "profile")
+    # Unfused, every product is a Gemm or MatMul whose shapes are in the profile.
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(folder / "model.onnx", options)
+    session.run(None, {name: values.numpy() for name, values in batch.items()})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+    return [kernel for kernel in kernels if kernel["op_name"] in ("Gemm", "MatMul")]
+
+
+def shape_of(entry: dict[str, list[int]]) -> list[int]:
+    return next(iter(entry.values()))
+
+
+def macs(kernels: list[dict[str, Any]]) -> int:
+    """Multiply-accumulates: cells of the result x width of the left factor."""
+    return sum(
+        int(np.prod(shape_of(kernel["output_type_shape"][0]))) * shape_of(kernel["input_type_shape"][0])[-1]
+        for kernel in kernels
+    )
+
+
+def expected_macs(shape: Any, tokens: int, active: list[int], labels: int) -> int:
+    """Count one text by hand: the cheaper form of attention in every layer, one row in the last one."""
+    d, n = shape.width, tokens
+    total = d * d + d * labels
+    for m in (*active[:-1], 1):
+        plain = 2 * n * d * d + 2 * m * n * d
+        absorbed = 2 * m * d * d + 2 * shape.heads * m * n * d
+        total += 2 * m * d * d + min(plain, absorbed) + 2 * m * d * shape.inner
+    return total
+
+
+def test_operations_of_a_text_are_those_counted_by_hand(minilm: Any, minilm_export: Path, tmp_path: Path) -> None:
+    text = "the film is not as good as the book , but it is more than worth the price of the ticket ."
+    batch = dict(minilm.tokenizer([text], return_tensors="pt"))
+    done = macs(executed(minilm_export, batch, tmp_path))
+    count = hashee.count_flops(minilm, [text], tokenizer=minilm.tokenizer)
+    shape = ADAPTERS["bert"].shape(minilm.config)
+    assert done == expected_macs(shape, count.tokens, [layer.active for layer in count.layers], labels=2)
+    assert done < count.paper_macs < count.full_depth_macs / 2
+
+
+def test_layers_compute_the_active_rows_of_a_batch_and_no_others(
+    minilm: Any, minilm_export: Path, tmp_path: Path
+) -> None:
+    batch = minilm_batch(minilm)
+    kernels = executed(minilm_export, batch, tmp_path)
+    widened = [shape for kernel in kernels if (shape := shape_of(kernel["output_type_shape"][0]))[-1] == 1536]
+    exits = minilm.exit_table.exit_layers[batch["input_ids"]].masked_fill(batch["attention_mask"] == 0, -1)
+    rows = [int((exits >= layer).sum()) for layer in range(1, 6)]
+    assert [shape[0] for shape in widened] == [*rows, len(exits)]
+    assert rows[-1] < rows[0] < exits.numel()
+
+
+def test_both_forms_of_attention_are_tested_above(tmp_path: Path) -> None:
+    # Absorbed attention multiplies by one matrix per head; plain attention projects keys and values at once.
+    model = make_bert()
+    export_onnx(model, tmp_path / "out")
+    batch = make_batch(model, make_mask("mixed lengths"))
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    lefts, results = [], []
+    for number in range(len(batch["input_ids"])):
+        one = {name: values[number : number + 1] for name, values in batch.items()}
+        for kernel in executed(tmp_path / "out", one, tmp_path):
+            lefts.append(shape_of(kernel["input_type_shape"][0]))
+            results.append(shape_of(kernel["output_type_shape"][0]))
+    assert any(len(shape) == 2 and shape[-1] == 48 for shape in results), "plain"
+    assert any(len(shape) == 3 and shape[0] == 3 and shape[-1] == 24 for shape in lefts), "absorbed"
+
+
+# Files, and what is refused.
+
+
+def test_folder_holds_what_its_description_says(minilm: Any, minilm_export: Path) -> None:
+    description = json.loads((minilm_export / "hashee_onnx.json").read_text())
+    assert description["format"] == 1
+    assert description["outputs"] == {"logits": ["batch", 2]}
+    assert description["table_fingerprint"] == minilm.exit_table.fingerprint
+    assert description["libraries"]["hashee"] == hashee.__version__
+    names = {path.name for path in minilm_export.iterdir()}
+    assert names >= {"model.onnx", "config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert json.loads((minilm_export / "config.json").read_text())["hashee"]["table"]["method"] == "frequency"
+
+
+def test_large_weights_go_into_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_bert()
+    monkeypatch.setattr(exporter, "LARGEST_FILE", 0)
+    folder = export_onnx(model, tmp_path / "out")
+    assert (folder / "model.onnx.data").stat().st_size > 1000
+    batch = make_batch(model, make_mask("mixed lengths"))
+    assert distance(model, load(folder), batch) <= TOLERANCE
+    assert distance(model, load(folder, "openvino"), batch) <= TOLERANCE
+    monkeypatch.undo()
+    export_onnx(model, folder)
+    assert not (folder / "model.onnx.data").exists()
+    assert distance(model, load(folder), batch) <= TOLERANCE
+
+
+def test_failed_export_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_bert()
+    folder = export_onnx(model, tmp_path / "old")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # A graph that computes something else is found out before it is put in place.
+    monkeypatch.setitem(activations.ACTIVATIONS, "GELUActivation", activations.ACTIVATIONS["ReLU"])
+    for name in ("old", "new"):
+        with pytest.raises(hashee.UnsupportedModel, match="differs from the model's"):
+            export_onnx(model, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    export_onnx(make_bert(), tmp_path / "out")
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    assert load(tmp_path / "out").inputs
+
+
+@pytest.mark.parametrize("family", ["bart", "cpt", "mbart"])
+def test_seq2seq_is_refused(family: str, tmp_path: Path) -> None:
+    model = converted(make_model(family), make_exits("random exits"))
+    with pytest.raises(hashee.UnsupportedModel, match=f"{family} models cannot be exported"):
+        export_onnx(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(hashee.UnsupportedModel, match="MultipleChoice"):
+        export_onnx(make_bert(AutoModelForMultipleChoice), tmp_path / "out")
+    with pytest.raises(hashee.UnsupportedModel, match="not a converted model"):
+        export_onnx(make_model("bert"), tmp_path / "out")
+    with pytest.raises(hashee.UnsupportedModel, match="activation"):
+        export_onnx(make_bert(hidden_act="mish"), tmp_path / "out")
+    wrapped = make_bert()
+    wrapped.encoder.layer[0].intermediate.dense = torch.nn.Sequential(wrapped.encoder.layer[0].intermediate.dense)
+    with pytest.raises(hashee.UnsupportedModel, match="merge_and_unload"):
+        export_onnx(wrapped, tmp_path / "out")
+    with pytest.raises(hashee.HasheeError, match="opset 11"):
+        export_onnx(make_bert(), tmp_path / "out", opset=11)
+    assert not list(tmp_path.iterdir())
+
+
+def test_foreign_tokenizer_is_refused(minilm: Any, tmp_path: Path, tokenizer: Any) -> None:
+    with pytest.raises(hashee.TableMismatch):
+        export_onnx(minilm, tmp_path / "out", tokenizer=tokenizer)
+
+
+def test_bad_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(hashee.CheckpointError, match=r"hashee_onnx\.json"):
+        load(tmp_path)
+    folder = export_onnx(make_bert(), tmp_path / "out")
+    with pytest.raises(hashee.HasheeError, match="choose from onnx, openvino"):
+        load(folder, "tensorrt")
+    with pytest.raises(hashee.HasheeError, match="no tokenizer"):
+        _ = load(folder).tokenizer
+    with pytest.raises(hashee.InputError, match="threads is 0"):
+        load(folder, threads=0)
+    for text in ('{"format": 99}', "{"):
+        (folder / "hashee_onnx.json").write_text(text)
+        with pytest.raises(hashee.CheckpointError, match="export the model again"):
+            load(folder)
+    with pytest.raises(hashee.HasheeError, match="is a file"):
+        export_onnx(make_bert(), folder / "config.json")
+
+
+@pytest.mark.parametrize(("package", "backend"), [("onnxruntime", "onnx"), ("openvino", "openvino")])
+def test_missing_packages_are_named(
+    package: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = export_onnx(make_bert(), tmp_path / "out")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(hashee.HasheeError, match=rf'pip install "hashee\[{backend}\]"'):
+        load(folder, backend)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(hashee.HasheeError, match=r'pip install "hashee\[onnx\]"'):
+        export_onnx(make_bert(), tmp_path / "other")
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    model = make_bert(AutoModelForSequenceClassification)
+    exported = load(export_onnx(model, tmp_path / "out"))
+    assert isinstance(exported, OnnxModel)
+    ids, mask = make_ids().numpy(), make_mask("mixed lengths").numpy()
+    for arrays, message in (
+        ((ids[0], mask[0]), r"integers of \(batch, length\)"),
+        ((ids.astype(float), mask), "not float64"),
+        ((ids, mask[:, 1:]), r"attention_mask is \(5, 11\)"),
+        ((ids[:0], mask[:0]), "at least one position"),
+        ((ids, mask * 2), "zeros and ones"),
+        ((ids + VOCABULARY, mask), "token id"),
+        ((np.tile(ids, 4), np.tile(mask, 4) | 1), "position 40 is outside"),
+        ((ids, mask, mask * 7), "token type 7"),
+        ((ids, mask[:, ::-1]), "padding in row 1"),
+    ):
+        with pytest.raises(hashee.InputError, match=message):
+            exported(*arrays)
+
+
+def test_graph_itself_answers_nan_where_the_first_position_is_padding(tmp_path: Path) -> None:
+    model = make_bert(AutoModelForSequenceClassification)
+    folder = export_onnx(model, tmp_path / "out")
+    batch = make_batch(model, make_mask("mixed lengths"))
+    wanted = truth(model, batch).logits.numpy()
+    batch["attention_mask"][2] = 0
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    session = runtime.InferenceSession(folder / "model.onnx")
+    logits = session.run(["logits"], {name: values.numpy() for name, values in batch.items()})[0]
+    assert np.isnan(logits[2]).all()
+    assert np.abs(np.delete(logits - wanted, 2, axis=0)).max() <= TOLERANCE

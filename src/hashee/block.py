@@ -128,10 +128,10 @@ def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None)
 def _project_keys_and_values(block: Block, source: Tensor, active: int, known: Projected | None) -> Projected:
     """Return the keys and values of all tokens; those of frozen tokens are what they were when the layer last ran."""
     if known is None:
-        return Projected(block.key(source), block.value(source), changed=active)
+        return Projected(project(block.key, source), project(block.value, source), changed=active)
     fresh = source[: known.changed]
-    key = torch.cat([block.key(fresh), known.key[known.changed :]])
-    value = torch.cat([block.value(fresh), known.value[known.changed :]])
+    key = torch.cat([project(block.key, fresh), known.key[known.changed :]])
+    value = torch.cat([project(block.value, fresh), known.value[known.changed :]])
     return Projected(key, value, changed=active)
 
 

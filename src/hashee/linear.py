@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-MOST_ROWS = 128
+MOST_ROWS = 64
 """Above this many rows the re-layout of the weight is lost in the product itself."""
 
 

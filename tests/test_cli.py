@@ -158,6 +158,7 @@ BUILD = ["table", "build", "--num-layers", "6", "--output", "unused"]
         (["flops", "{minilm}", "nowhere.txt"], "nowhere.txt does not exist"),
         (["flops", "{minilm}", "{corpus}", "--table", "{broken}"], "exit_table.safetensors"),
         (["explain", "{minilm}", "a text"], "has no exits"),
+        (["explain", "{minilm}", "word " * 600, "--table", "{table}"], "602 tokens but the model takes 512"),
         ([*BUILD, "--tokenizer", "{minilm}"], "name at least one file"),
         ([*BUILD, "--tokenizer", "{minilm}", "--method", "clustered"], "--model"),
         ([*BUILD, "--tokenizer", "nowhere", "{corpus}"], "cannot load a tokenizer from nowhere"),
@@ -175,7 +176,7 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    places = {"corpus": corpus, "minilm": minilm_folder()}
+    places = {"corpus": corpus, "minilm": minilm_folder(), "table": table}
     if "{broken}" in arguments:
         places["broken"] = broken_table(table)
     code, out, err = run(*(argument.format(**places) for argument in arguments))

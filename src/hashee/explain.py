@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from hashee.adapters import adapter_for
+from hashee.errors import InputError
 from hashee.flops import FlopCount, count_flops
 from hashee.table import ExitTable
 
@@ -59,7 +61,10 @@ class Explanation:
 
 def explain(config: Any, table: ExitTable, tokenizer: Any, text: str, text_pair: str | None = None) -> Explanation:
     """Tokenize a text and look its exits up in a table; `config` is that of the model, converted or not."""
-    ids = tokenizer(text, text_pair)["input_ids"]
+    ids = tokenizer(text, text_pair, verbose=False)["input_ids"]
+    room = adapter_for(config).max_length(config)
+    if len(ids) > room:
+        raise InputError(f"the text has {len(ids)} tokens but the model takes {room}; shorten it")
     return Explanation(
         text=text,
         tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),

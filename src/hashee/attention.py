@@ -16,7 +16,7 @@ from torch import Tensor
 from hashee.plan import Group, LayerPlan
 
 # What a multiply-accumulate of the absorbed form costs, in those of one large projection: its products are many and
-# small. From measured break-even, not from counting.
+# small. From measured rates of both, not from counting.
 FOLD_PRICE = 1.3
 SCORE_PRICE = 1.8
 

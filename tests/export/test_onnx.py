@@ -13,11 +13,9 @@ import torch
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    AutoTokenizer,
 )
 
 import hashee
@@ -26,21 +24,17 @@ from architectures import (
     VOCABULARY,
     converted,
     make_exits,
-    make_ids,
     make_mask,
     make_model,
-    padded,
 )
+from exported_models import TOLERANCE, distance, make_batch, make_bert, minilm_batch, truth
 from hashee.adapters import ADAPTERS
-from hashee.embedded import minilm_folder, rotten_tomatoes
-from hashee.export import OnnxModel, OpenVinoModel, activations, export_onnx, load
-from hashee.export import onnx as exporter
+from hashee.export import OpenVinoModel, export_onnx, load
 from hashee.export.families import FAMILIES as COVERED
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 
-TOLERANCE = 1e-5
 EXITS = ("full depth", "random exits", "exits at 0")
 HEADS = {
     "sequence": AutoModelForSequenceClassification,
@@ -48,53 +42,6 @@ HEADS = {
     "answer": AutoModelForQuestionAnswering,
     "masked": AutoModelForMaskedLM,
 }
-
-
-def make_batch(model: Any, mask: Any) -> dict[str, Any]:
-    return {"input_ids": padded(make_ids(*mask.shape), mask, model.config), "attention_mask": mask}
-
-
-def truth(model: Any, batch: dict[str, Any]) -> Any:
-    with torch.no_grad():
-        return model(**batch)
-
-
-def distance(model: Any, exported: Any, batch: dict[str, Any]) -> float:
-    """Return the largest difference between a model and its export in any output."""
-    answers, expected = exported(**batch), truth(model, batch)
-    worst = 0.0
-    for name, answer in answers.items():
-        wanted = expected[name].numpy()
-        assert answer.shape == wanted.shape
-        assert (np.isnan(answer) == np.isnan(wanted)).all()
-        worst = max(worst, float(np.nanmax(np.abs(answer - wanted), initial=0.0)))
-    return worst
-
-
-def make_bert(auto_class: Any = AutoModel, exits: str = "exits at 0", **changes: Any) -> Any:
-    return converted(make_model("bert", auto_class, **changes), make_exits(exits))
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Any:
-    """Real weights and a real table, under a head with fixed weights."""
-    path = minilm_folder()
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=2).eval()
-    texts = [text for text, _ in rotten_tomatoes()]
-    table = hashee.ExitTable.by_frequency(tokenizer, texts[:2000], num_layers=6)
-    return hashee.convert(model, table, tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def minilm_export(minilm: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_onnx(minilm, tmp_path_factory.mktemp("minilm") / "model")
-
-
-def minilm_batch(model: Any, texts: int = 12) -> dict[str, Any]:
-    sentences = [text for text, _ in rotten_tomatoes()][-texts:]
-    return dict(model.tokenizer(sentences, padding=True, return_tensors="pt"))
 
 
 def test_all_families_but_seq2seq_are_covered() -> None:
@@ -382,145 +329,3 @@ def test_both_forms_of_attention_are_tested_above(tmp_path: Path) -> None:
             results.append(shape_of(kernel["output_type_shape"][0]))
     assert any(len(shape) == 2 and shape[-1] == 48 for shape in results), "plain"
     assert any(len(shape) == 3 and shape[0] == 3 and shape[-1] == 24 for shape in lefts), "absorbed"
-
-
-# Files, and what is refused.
-
-
-def test_folder_holds_what_its_description_says(minilm: Any, minilm_export: Path) -> None:
-    description = json.loads((minilm_export / "hashee_onnx.json").read_text())
-    assert description["format"] == 1
-    assert description["outputs"] == {"logits": ["batch", 2]}
-    assert description["table_fingerprint"] == minilm.exit_table.fingerprint
-    assert description["libraries"]["hashee"] == hashee.__version__
-    names = {path.name for path in minilm_export.iterdir()}
-    assert names >= {"model.onnx", "config.json", "tokenizer.json", "tokenizer_config.json"}
-    assert json.loads((minilm_export / "config.json").read_text())["hashee"]["table"]["method"] == "frequency"
-
-
-def test_large_weights_go_into_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_bert()
-    monkeypatch.setattr(exporter, "LARGEST_FILE", 0)
-    folder = export_onnx(model, tmp_path / "out")
-    assert (folder / "model.onnx.data").stat().st_size > 1000
-    batch = make_batch(model, make_mask("mixed lengths"))
-    assert distance(model, load(folder), batch) <= TOLERANCE
-    assert distance(model, load(folder, "openvino"), batch) <= TOLERANCE
-    monkeypatch.undo()
-    export_onnx(model, folder)
-    assert not (folder / "model.onnx.data").exists()
-    assert distance(model, load(folder), batch) <= TOLERANCE
-
-
-def test_failed_export_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_bert()
-    folder = export_onnx(model, tmp_path / "old")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    # A graph that computes something else is found out before it is put in place.
-    monkeypatch.setitem(activations.ACTIVATIONS, "GELUActivation", activations.ACTIVATIONS["ReLU"])
-    for name in ("old", "new"):
-        with pytest.raises(hashee.UnsupportedModel, match="differs from the model's"):
-            export_onnx(model, tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    export_onnx(make_bert(), tmp_path / "out")
-    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
-    assert load(tmp_path / "out").inputs
-
-
-@pytest.mark.parametrize("family", ["bart", "cpt", "mbart"])
-def test_seq2seq_is_refused(family: str, tmp_path: Path) -> None:
-    model = converted(make_model(family), make_exits("random exits"))
-    with pytest.raises(hashee.UnsupportedModel, match=f"{family} models cannot be exported"):
-        export_onnx(model, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_other_models_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(hashee.UnsupportedModel, match="MultipleChoice"):
-        export_onnx(make_bert(AutoModelForMultipleChoice), tmp_path / "out")
-    with pytest.raises(hashee.UnsupportedModel, match="not a converted model"):
-        export_onnx(make_model("bert"), tmp_path / "out")
-    with pytest.raises(hashee.UnsupportedModel, match="activation"):
-        export_onnx(make_bert(hidden_act="mish"), tmp_path / "out")
-    wrapped = make_bert()
-    wrapped.encoder.layer[0].intermediate.dense = torch.nn.Sequential(wrapped.encoder.layer[0].intermediate.dense)
-    with pytest.raises(hashee.UnsupportedModel, match="merge_and_unload"):
-        export_onnx(wrapped, tmp_path / "out")
-    with pytest.raises(hashee.HasheeError, match="opset 11"):
-        export_onnx(make_bert(), tmp_path / "out", opset=11)
-    assert not list(tmp_path.iterdir())
-
-
-def test_foreign_tokenizer_is_refused(minilm: Any, tmp_path: Path, tokenizer: Any) -> None:
-    with pytest.raises(hashee.TableMismatch):
-        export_onnx(minilm, tmp_path / "out", tokenizer=tokenizer)
-
-
-def test_bad_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(hashee.CheckpointError, match=r"hashee_onnx\.json"):
-        load(tmp_path)
-    folder = export_onnx(make_bert(), tmp_path / "out")
-    with pytest.raises(hashee.HasheeError, match="choose from onnx, openvino"):
-        load(folder, "tensorrt")
-    with pytest.raises(hashee.HasheeError, match="no tokenizer"):
-        _ = load(folder).tokenizer
-    with pytest.raises(hashee.InputError, match="threads is 0"):
-        load(folder, threads=0)
-    for text in ('{"format": 99}', "{"):
-        (folder / "hashee_onnx.json").write_text(text)
-        with pytest.raises(hashee.CheckpointError, match="export the model again"):
-            load(folder)
-    with pytest.raises(hashee.HasheeError, match="is a file"):
-        export_onnx(make_bert(), folder / "config.json")
-
-
-@pytest.mark.parametrize(("package", "backend"), [("onnxruntime", "onnx"), ("openvino", "openvino")])
-def test_missing_packages_are_named(
-    package: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = export_onnx(make_bert(), tmp_path / "out")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(hashee.HasheeError, match=rf'pip install "hashee\[{backend}\]"'):
-        load(folder, backend)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(hashee.HasheeError, match=r'pip install "hashee\[onnx\]"'):
-        export_onnx(make_bert(), tmp_path / "other")
-
-
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    model = make_bert(AutoModelForSequenceClassification)
-    exported = load(export_onnx(model, tmp_path / "out"))
-    assert isinstance(exported, OnnxModel)
-    ids, mask = make_ids().numpy(), make_mask("mixed lengths").numpy()
-    for arrays, message in (
-        ((ids[0], mask[0]), r"integers of \(batch, length\)"),
-        ((ids.astype(float), mask), "not float64"),
-        ((ids, mask[:, 1:]), r"attention_mask is \(5, 11\)"),
-        ((ids[:0], mask[:0]), "at least one position"),
-        ((ids, mask * 2), "zeros and ones"),
-        ((ids + VOCABULARY, mask), "token id"),
-        ((np.tile(ids, 4), np.tile(mask, 4) | 1), "position 40 is outside"),
-        ((ids, mask, mask * 7), "token type 7"),
-        ((ids, mask[:, ::-1]), "padding in row 1"),
-    ):
-        with pytest.raises(hashee.InputError, match=message):
-            exported(*arrays)
-
-
-def test_graph_itself_answers_nan_where_the_first_position_is_padding(tmp_path: Path) -> None:
-    model = make_bert(AutoModelForSequenceClassification)
-    folder = export_onnx(model, tmp_path / "out")
-    batch = make_batch(model, make_mask("mixed lengths"))
-    wanted = truth(model, batch).logits.numpy()
-    batch["attention_mask"][2] = 0
-    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
-    session = runtime.InferenceSession(folder / "model.onnx")
-    logits = session.run(["logits"], {name: values.numpy() for name, values in batch.items()})[0]
-    assert np.isnan(logits[2]).all()
-    assert np.abs(np.delete(logits - wanted, 2, axis=0)).max() <= TOLERANCE

@@ -1,5 +1,6 @@
 """What hashee must know of a model family: where its layers, embeddings and norms are."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -42,7 +43,7 @@ class EncoderShape:
         return layer > 1 and int((layer - 1) / self.layers_per_group) == int((layer - 2) / self.layers_per_group)
 
 
-class Adapter:
+class Adapter(ABC):
     """One model family. Subclasses say where things are; no state, no parameters, one shared instance each."""
 
     model_type: ClassVar[str]
@@ -72,9 +73,9 @@ class Adapter:
         for place, layer in enumerate(self.layers(encoder)):
             yield self.block(layer, self.exit_layer(encoder, place))
 
+    @abstractmethod
     def block(self, layer: Any, number: int) -> Block:
         """Point at the sub-modules of one Hugging Face layer."""
-        raise NotImplementedError
 
     def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
         """Return the states that the first layer takes: (1, tokens, width)."""

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from hashee.texts import Text
 Integers = npt.NDArray[np.int64]
 
 
-class ExportedModel:
+class ExportedModel(ABC):
     """A folder that `export_onnx` wrote, ready to run; subclasses bring a runtime.
 
     threads: how many to use for one batch; the runtime decides if there is no number.
@@ -113,11 +114,13 @@ class ExportedModel:
         real = ids != padding_id
         return np.asarray(real.cumsum(1) * real + padding_id)
 
+    @abstractmethod
     def _start(self, path: Path, threads: int | None) -> None:
-        raise NotImplementedError
+        """Open the graph in the runtime."""
 
+    @abstractmethod
     def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
-        raise NotImplementedError
+        """Answer arrays that `_check` has seen."""
 
 
 class OnnxModel(ExportedModel):

@@ -9,7 +9,6 @@ import speed_test_peers
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig
 
-from conftest import make_tokenizer
 from hashee.speed import run, workloads
 from hashee.speed.peers import PEERS, REFERENCE
 from hashee.speed.process import WorkerFailed, WorkerProcess
@@ -17,6 +16,7 @@ from hashee.speed.protocol import Benchmark, Row
 from hashee.speed.run import run_benchmark
 from hashee.speed.workloads import Workload, tokenize
 from hashee.table import ExitTable
+from small_tokenizer import make_tokenizer
 
 TEXTS = ["the cat sat", "a film", "the dog is good", "a great story of the actor", "never dull", "always on the mat"]
 

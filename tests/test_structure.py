@@ -22,6 +22,7 @@ LAYERS = [
     {"attention", "linear"},
     {"block"},
     {"adapters"},
+    {"first_layer"},
     {"reference", "encoder", "flops", "checkpoint"},
     {"explain", "predict"},
     {"model"},

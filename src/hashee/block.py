@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from hashee.attention import Weights, absorbing_saves, attend, attend_absorbed
-from hashee.linear import is_bare_linear, project
+from hashee.linear import feed_forward, is_bare_linear, project
 from hashee.plan import LayerPlan, Plan
 
 
@@ -51,13 +51,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Projected:
-    """Keys and values that a layer has computed, for when the very same layer runs again (ALBERT)."""
+    """What a layer's states are projected to, known before it runs: looked up, or from its last run (ALBERT)."""
 
     key: Tensor
     value: Tensor
     """(tokens, width) each."""
     changed: int
     """The first rows, whose states have changed since."""
+    query: Tensor | None = None
+    """(tokens, width), if they are known too."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def apply_block(
 ) -> Step:
     """Run one layer.
 
-    hidden: (tokens, width) packed states; bias: position bias as `attend` takes it; known: what the same layer
-    projected when it last ran.
+    hidden: (tokens, width) packed states; bias: position bias as `attend` takes it; known: what is known of the
+    projections already.
     """
     layer = plan.layer(block.layer)
     dropout = block.dropout if block.training else Dropout()
@@ -83,7 +85,10 @@ def apply_block(
 
     # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
     source = block.attention_norm(hidden) if block.pre_norm else hidden
-    query = project(block.query, source[: layer.active])
+    if known is None or known.query is None:
+        query = project(block.query, source[: layer.active])
+    else:
+        query = known.query[: layer.active]
     projected = None
     if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
         weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
@@ -105,8 +110,12 @@ def apply_block(
         attended = block.attention_norm(attended)
 
     source = block.feed_forward_norm(attended) if block.pre_norm else attended
-    inner = _drop(block.activation(project(block.expand, source)), dropout.activation)
-    updated = _drop(project(block.contract, inner), dropout.feed_forward) + attended
+    if dropout.activation > 0:
+        inner = _drop(block.activation(project(block.expand, source)), dropout.activation)
+        updated = project(block.contract, inner)
+    else:
+        updated = feed_forward(block.expand, block.activation, block.contract, source)
+    updated = _drop(updated, dropout.feed_forward) + attended
     if not block.pre_norm:
         updated = block.feed_forward_norm(updated)
 
@@ -129,6 +138,8 @@ def _project_keys_and_values(block: Block, source: Tensor, active: int, known: P
     """Return the keys and values of all tokens; those of frozen tokens are what they were when the layer last ran."""
     if known is None:
         return Projected(project(block.key, source), project(block.value, source), changed=active)
+    if known.changed == 0:
+        return Projected(known.key, known.value, changed=active)
     fresh = source[: known.changed]
     key = torch.cat([project(block.key, fresh), known.key[known.changed :]])
     value = torch.cat([project(block.value, fresh), known.value[known.changed :]])

@@ -12,6 +12,7 @@ from torch.nn import Module
 from hashee.adapters import Adapter, Tokens
 from hashee.block import Projected, Step, apply_block
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
+from hashee.first_layer import look_up
 from hashee.plan import Plan, make_plan
 
 Reads = Literal["all", "first"]
@@ -112,14 +113,19 @@ def encode(
         # Nobody sees the last update of an unread token, not even other tokens: that takes one more block.
         exits[:, 1:].clamp_(max=num_layers - 1)
     plan = make_plan(exits, batch.mask, num_layers)
-    hidden = adapter.embed(encoder, _pack_tokens(adapter, encoder, batch, plan)).squeeze(0)
+    blocks = list(adapter.blocks(encoder))
+    known: dict[Module, Projected] = {}
+    tokens = _pack_tokens(adapter, encoder, batch, plan)
+    first = look_up(adapter, encoder, blocks[0], tokens) if plan.active[1] else None
+    if first is None:
+        hidden = adapter.embed(encoder, tokens).squeeze(0)
+    else:
+        hidden, known[blocks[0].key] = first.hidden, first.projected
     bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
 
     states = [hidden]
     drop = adapter.layer_drop(encoder) if encoder.training else 0.0
-    blocks = list(adapter.blocks(encoder))
     runs = Counter(block.key for block in blocks)
-    known: dict[Module, Projected] = {}
     for layer, block in zip(layers, blocks, strict=True):
         # Once every token is frozen nothing changes any more.
         if plan.active[block.layer] and not (drop and torch.rand(()) < drop):

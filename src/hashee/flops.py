@@ -59,7 +59,7 @@ class FlopCount:
     paper_macs: int
     """With exits, by the paper's count."""
     executed_macs: int
-    """With exits, as the engine runs each text: the cheaper form of attention, rows that nobody reads left out."""
+    """With exits, as the engine runs each text: see `executed_macs`."""
     full_depth_macs: int
     """The model that was given, without exits and at the depth it has."""
     bert_base_macs: int
@@ -164,7 +164,8 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
 
 
 def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
-    """Count all layers as the engine runs each text on its own: the cheaper form of attention, unread rows left out.
+    """Count all layers as the engine runs each text on its own in float32 on a processor: the cheaper form of attention,
+    unread rows left out, the first layer's projections looked up where the family allows (their types met before).
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
@@ -177,10 +178,14 @@ def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bo
         alive = np.where(active > 0, n, 0)
         # Layers that share their weights project again only what the layer before has changed.
         projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else alive
+        looked_up = shape.looked_up and layer == 1
+        if looked_up:
+            projected = np.zeros_like(alive)
         absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
         keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
         read = alive * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
-        rest = active * (2 * d * d + 4 * d + 2 * d * shape.inner)
+        query_and_output = (1 if looked_up else 2) * d * d
+        rest = active * (query_and_output + 4 * d + 2 * d * shape.inner)
         total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
     return total
 

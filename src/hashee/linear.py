@@ -1,5 +1,7 @@
-"""Linear layers on few rows: weights laid out once for the processor instead of at every call."""
+"""Linear layers on packed rows: few rows from weights laid out once, many rows slice by slice."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -8,6 +10,8 @@ from torch import Tensor, nn
 
 MOST_ROWS = 64
 """Above this many rows the re-layout of the weight is lost in the product itself."""
+SLICE = 1024
+"""Rows that the feed-forward takes at once: what lies between its two products is wide and should stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,20 @@ class _Packed:
 _PACKED: "WeakKeyDictionary[nn.Module, _Packed]" = WeakKeyDictionary()
 
 
+def is_bare(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Say whether a module is of exactly this kind: adapters, quantized layers and hooks do more than it does."""
+    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
+
+
 def is_bare_linear(module: nn.Module) -> bool:
-    """Say whether a module is a bare Linear: adapters, quantized layers and hooks do more than multiply by a weight."""
-    return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
+    """Say whether a module only multiplies by its weight and adds its bias."""
+    return is_bare(module, nn.Linear)
+
+
+def state_of(tensor: Tensor) -> tuple[int, int]:
+    """Return what changes whenever a tensor does: its place, and a version that counts every write to it."""
+    # Optimizer steps and loading into the same tensor write to it; inference tensors keep no count.
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def project(module: nn.Module, rows: Tensor) -> Tensor:
@@ -36,6 +51,16 @@ def project(module: nn.Module, rows: Tensor) -> Tensor:
     else:
         projected = module(rows)
     return projected
+
+
+def feed_forward(
+    expand: nn.Module, activation: Callable[[Tensor], Tensor], contract: nn.Module, rows: Tensor
+) -> Tensor:
+    """Apply two linear layers with an activation between them to (rows, width) states."""
+    if torch.is_grad_enabled() or rows.device.type != "cpu" or len(rows) <= SLICE:
+        return project(contract, activation(project(expand, rows)))
+    slices = rows.tensor_split(math.ceil(len(rows) / SLICE))
+    return torch.cat([contract(activation(expand(part))) for part in slices])
 
 
 def _can_pack(module: nn.Module, rows: Tensor) -> bool:
@@ -52,8 +77,7 @@ def _can_pack(module: nn.Module, rows: Tensor) -> bool:
 
 def _packed_weight(module: nn.Linear) -> Tensor:
     weight = module.weight
-    # The version changes with every optimizer step and every load into the same tensor.
-    source = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+    source = state_of(weight)
     known = _PACKED.get(module)
     if known is None or known.source != source:
         known = _Packed(torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MOST_ROWS), source)

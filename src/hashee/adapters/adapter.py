@@ -37,6 +37,8 @@ class EncoderShape:
     """Consecutive layers that share one set of weights (ALBERT)."""
     absorbable: bool = True
     """Whether keys and values can be folded into the query side (not with a position bias)."""
+    looked_up: bool = False
+    """Whether inference looks up what the first layer projects (`hashee.first_layer`)."""
 
     def shares_with_previous(self, layer: int) -> bool:
         """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
@@ -53,6 +55,9 @@ class Adapter(ABC):
     """The class whose `forward` turns ids into hidden states; the only one that hashee replaces."""
     token_types: ClassVar[bool] = True
     """Whether the embeddings take token types."""
+    summed_embeddings: ClassVar[type[Module] | None] = None
+    """Class of `encoder.embeddings` if it is a layer norm over word + position (+ token type) embeddings by BERT's
+    names, so that what the first layer projects can be looked up."""
     heads_on_first_row: ClassVar[tuple[str, ...]] = (
         "ForSequenceClassification",
         "ForMultipleChoice",
@@ -134,6 +139,7 @@ class Adapter(ABC):
             width=config.hidden_size,
             heads=config.num_attention_heads,
             inner=config.intermediate_size,
+            looked_up=self.summed_embeddings is not None,
         )
 
 

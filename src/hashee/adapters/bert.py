@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from torch.nn import Module
 from transformers import BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from hashee.adapters.adapter import Adapter
 from hashee.block import Block, Dropout
@@ -13,6 +14,7 @@ class BertAdapter(Adapter):
     model_type = "bert"
     config_class: ClassVar[type[PreTrainedConfig]] = BertConfig
     encoder_class: ClassVar[type[PreTrainedModel]] = BertModel
+    summed_embeddings: ClassVar[type[Module] | None] = BertEmbeddings
     pre_norm = False
 
     def norms(self, layer: Any) -> tuple[Module, Module]:

@@ -1,5 +1,6 @@
 """CPT: a BERT encoder under a BART-style decoder."""
 
+import dataclasses
 from typing import Any
 
 from transformers import BertModel
@@ -16,4 +17,4 @@ class CptAdapter(BertAdapter):
     encoder_class = BertModel
 
     def shape(self, config: Any) -> EncoderShape:
-        return BartAdapter().shape(config)
+        return dataclasses.replace(BartAdapter().shape(config), looked_up=True)

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 from transformers import DistilBertConfig, DistilBertModel
+from transformers.models.distilbert.modeling_distilbert import Embeddings
 
 from hashee.adapters.adapter import Adapter, EncoderShape, Tokens
 from hashee.block import Block, Dropout
@@ -14,6 +15,7 @@ class DistilBertAdapter(Adapter):
     model_type = "distilbert"
     config_class = DistilBertConfig
     encoder_class = DistilBertModel
+    summed_embeddings = Embeddings
     token_types = False
 
     def layers(self, encoder: Any) -> list[Module]:
@@ -45,4 +47,6 @@ class DistilBertAdapter(Adapter):
         return embedded
 
     def shape(self, config: Any) -> EncoderShape:
-        return EncoderShape(layers=config.n_layers, width=config.dim, heads=config.n_heads, inner=config.hidden_dim)
+        return EncoderShape(
+            layers=config.n_layers, width=config.dim, heads=config.n_heads, inner=config.hidden_dim, looked_up=True
+        )

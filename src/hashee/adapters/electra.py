@@ -1,11 +1,13 @@
 """ELECTRA: BERT layers, embeddings that may be narrower than the layers."""
 
+import dataclasses
 from typing import Any
 
 from torch import Tensor
 from transformers import ElectraConfig, ElectraModel
+from transformers.models.electra.modeling_electra import ElectraEmbeddings
 
-from hashee.adapters.adapter import Tokens
+from hashee.adapters.adapter import EncoderShape, Tokens
 from hashee.adapters.bert import BertAdapter
 
 
@@ -13,6 +15,10 @@ class ElectraAdapter(BertAdapter):
     model_type = "electra"
     config_class = ElectraConfig
     encoder_class = ElectraModel
+    summed_embeddings = ElectraEmbeddings
+
+    def shape(self, config: Any) -> EncoderShape:
+        return dataclasses.replace(super().shape(config), looked_up=config.embedding_size == config.hidden_size)
 
     def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
         embedded = super().embed(encoder, tokens)

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 from transformers import MPNetConfig, MPNetModel
+from transformers.models.mpnet.modeling_mpnet import MPNetEmbeddings
 
 from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, positions_after_padding
 from hashee.block import Block, Dropout
@@ -14,6 +15,7 @@ class MPNetAdapter(Adapter):
     model_type = "mpnet"
     config_class = MPNetConfig
     encoder_class = MPNetModel
+    summed_embeddings = MPNetEmbeddings
     token_types = False
 
     def block(self, layer: Any, number: int) -> Block:

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from torch import Tensor
+from torch.nn import Module
 from transformers import (
     CamembertConfig,
     CamembertModel,
@@ -13,6 +14,9 @@ from transformers import (
     XLMRobertaConfig,
     XLMRobertaModel,
 )
+from transformers.models.camembert.modeling_camembert import CamembertEmbeddings
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaEmbeddings
 
 from hashee.adapters.adapter import positions_after_padding
 from hashee.adapters.bert import BertAdapter
@@ -22,6 +26,7 @@ class RobertaAdapter(BertAdapter):
     model_type = "roberta"
     config_class: ClassVar[type[PreTrainedConfig]] = RobertaConfig
     encoder_class: ClassVar[type[PreTrainedModel]] = RobertaModel
+    summed_embeddings: ClassVar[type[Module] | None] = RobertaEmbeddings
 
     def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
         return positions_after_padding(input_ids, encoder.embeddings.padding_idx)
@@ -35,9 +40,11 @@ class XLMRobertaAdapter(RobertaAdapter):
     model_type = "xlm-roberta"
     config_class = XLMRobertaConfig
     encoder_class = XLMRobertaModel
+    summed_embeddings = XLMRobertaEmbeddings
 
 
 class CamembertAdapter(RobertaAdapter):
     model_type = "camembert"
     config_class = CamembertConfig
     encoder_class = CamembertModel
+    summed_embeddings = CamembertEmbeddings

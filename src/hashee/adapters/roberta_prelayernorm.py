@@ -12,6 +12,8 @@ class RobertaPreLayerNormAdapter(RobertaAdapter):
     model_type = "roberta-prelayernorm"
     config_class = RobertaPreLayerNormConfig
     encoder_class = RobertaPreLayerNormModel
+    # The first layer norms its input once more before it projects.
+    summed_embeddings = None
     pre_norm = True
 
     def norms(self, layer: Any) -> tuple[Module, Module]:

@@ -1,0 +1,171 @@
+"""The first layer's queries, keys and values, summed from rows that are kept for every token type and position.
+
+What the first layer projects is a layer norm of a sum, `x = word + position + type`, and both the projection W and the
+centring of the norm are linear, so `W norm(x) + b = r (W' word + W' position + W' type) + b'`: with the factor r that
+scales x to unit variance, W' the projection with the norm's gain and centring folded in, and b' its biases. The
+products are the same for every occurrence of a type, so each is computed once and looked up ever after.
+"""
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hashee.adapters import Adapter, Tokens
+from hashee.block import Block, Projected
+from hashee.linear import is_bare, state_of
+
+MEMORY = 128 << 20
+"""Bytes that the rows of token types may take in one encoder."""
+
+
+@dataclass(frozen=True)
+class FirstStates:
+    """The embedded tokens, and what the first layer projects them to."""
+
+    hidden: Tensor
+    """(tokens, width)"""
+    projected: Projected
+
+
+class _Rows:
+    """Projected rows of token types, filled as types are met; a full one is replaced, never written over."""
+
+    def __init__(self, fixed: Tensor, vocab_size: int) -> None:
+        """fixed: (fixed, 3 width) rows that are always there: the constant b' first, then all types and positions."""
+        row_bytes = fixed.shape[1] * fixed.element_size()
+        self.capacity = min(vocab_size, MEMORY // row_bytes)
+        # Memory that is never written to is never taken from the system.
+        self.table = fixed.new_empty(len(fixed) + self.capacity, fixed.shape[1])
+        self.table[: len(fixed)] = fixed
+        self.place = torch.full((vocab_size,), -1)
+        self.first = len(fixed)
+        self.used = 0
+
+    def has_room_for(self, count: int) -> bool:
+        return self.used + count <= self.capacity
+
+    def add(self, ids: Tensor, rows: Tensor) -> None:
+        start = self.first + self.used
+        self.table[start : start + len(ids)] = rows
+        # Only now, so that whoever reads at the same time never finds an unfinished row.
+        self.place[ids] = torch.arange(start, start + len(ids))
+        self.used += len(ids)
+
+
+class _Lookup:
+    """What stands in for the first layer's projections in one encoder, as long as its weights stay as they are."""
+
+    def __init__(self, embeddings: Any, block: Block, source: tuple[Any, ...]) -> None:
+        self.source = source
+        self.embeddings = embeddings
+        norm: nn.LayerNorm = embeddings.LayerNorm
+        linears = [module for module in (block.query, block.key, block.value) if isinstance(module, nn.Linear)]
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        biases = [
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
+            for linear in linears
+        ]
+        constant = torch.cat(biases) + (0 if norm.bias is None else weight @ norm.bias.detach())
+        weight = weight * norm.weight.detach()
+        self.weight = weight - weight.mean(1, keepdim=True)
+        places = embeddings.position_embeddings.weight.detach()
+        self.positions = len(places)
+        types = getattr(embeddings, "token_type_embeddings", None)
+        if types is not None:
+            places = (types.weight.detach()[:, None] + places).flatten(0, 1)
+        self.fixed = torch.cat([constant[None], F.linear(places, self.weight)])
+        self.rows = _Rows(self.fixed, embeddings.word_embeddings.num_embeddings)
+        self.lock = Lock()
+
+    def rows_of(self, ids: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the table and the row of each token in it, computing those of new types. ids: (tokens,)"""
+        rows = self.rows
+        place = rows.place[ids]
+        if int(place.min()) >= 0:
+            return rows.table, place
+        with self.lock:
+            new = ids[self.rows.place[ids] < 0].unique()
+            if not self.rows.has_room_for(len(new)):
+                new = ids.unique()
+                self.rows = _Rows(self.fixed, len(self.rows.place))
+            if not self.rows.has_room_for(len(new)):
+                return None
+            self.rows.add(new, F.linear(self.embeddings.word_embeddings.weight[new], self.weight))
+            return self.rows.table, self.rows.place[ids]
+
+
+_LOOKUPS: "WeakKeyDictionary[nn.Module, _Lookup]" = WeakKeyDictionary()
+
+
+def look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -> FirstStates | None:
+    """Return the embedded tokens and their first queries, keys and values, or None where they must be computed."""
+    if not _can_look_up(adapter, encoder, block, tokens):
+        return None
+    lookup = _lookup_for(encoder, block)
+    ids, positions, types = tokens.ids[0], tokens.positions[0], tokens.types[0]
+    found = lookup.rows_of(ids)
+    if found is None:
+        return None
+    embeddings, norm = encoder.embeddings, encoder.embeddings.LayerNorm
+    summed = embeddings.word_embeddings(ids)
+    if hasattr(embeddings, "token_type_embeddings"):
+        summed = summed + embeddings.token_type_embeddings(types)
+        positions_and_types = types * lookup.positions + positions
+    else:
+        positions_and_types = positions
+    summed = summed + embeddings.position_embeddings(positions)
+    hidden, _, scale = torch.native_layer_norm(summed, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+    table, place = found
+    # One pass over the rows: r word + r (position and type) + constant.
+    rows = torch.stack([place, positions_and_types + 1, torch.zeros_like(place)], dim=1)
+    factors = torch.cat([scale, scale, torch.ones_like(scale)], dim=1)
+    query, key, value = F.embedding_bag(rows, table, mode="sum", per_sample_weights=factors).chunk(3, dim=1)
+    return FirstStates(hidden, Projected(key, value, changed=0, query=query))
+
+
+def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -> bool:
+    """Say whether the embeddings are the sum that they should be, and nothing will be asked of their gradients."""
+    if torch.is_grad_enabled() or encoder.training or tokens.embeds is not None or adapter.summed_embeddings is None:
+        return False
+    embeddings = encoder.embeddings
+    modules: list[tuple[nn.Module, type[nn.Module]]] = [
+        (embeddings, adapter.summed_embeddings),
+        (embeddings.LayerNorm, nn.LayerNorm),
+    ]
+    modules += [(module, nn.Linear) for module in (block.query, block.key, block.value)]
+    modules += [(module, nn.Embedding) for module in _tables(embeddings)]
+    return (
+        all(is_bare(module, kind) for module, kind in modules)
+        and embeddings.word_embeddings.weight.dtype == block.query.weight.dtype == torch.float32
+        # On a graphics card the products cost next to nothing and the rows would take its memory.
+        and embeddings.word_embeddings.weight.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        # A projection between embeddings and layers would come after the norm.
+        and block.query.in_features == embeddings.LayerNorm.normalized_shape[0]
+        and not hasattr(encoder, "embeddings_project")
+    )
+
+
+def _lookup_for(encoder: Any, block: Block) -> _Lookup:
+    embeddings = encoder.embeddings
+    modules = (*_tables(embeddings), embeddings.LayerNorm, block.query, block.key, block.value)
+    source = tuple(
+        state_of(weight) for module in modules for weight in module._parameters.values() if weight is not None
+    )
+    known = _LOOKUPS.get(encoder)
+    if known is None or known.source != source:
+        with torch.inference_mode(False), torch.no_grad():
+            known = _Lookup(embeddings, block, source)
+        _LOOKUPS[encoder] = known
+    return known
+
+
+def _tables(embeddings: Any) -> list[Any]:
+    names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    return [getattr(embeddings, name) for name in names if hasattr(embeddings, name)]

@@ -16,9 +16,11 @@ SOURCE = ROOT / "src" / "hashee"
 LAYERS = [
     {"errors", "files"},
     {"texts", "embedded"},
+    {"tasks"},
     {"hashing", "models"},
     {"table"},
     {"plan"},
+    {"native"},
     {"attention", "linear"},
     {"block"},
     {"adapters"},

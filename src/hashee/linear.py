@@ -1,4 +1,4 @@
-"""Linear layers on packed rows: few rows from weights laid out once, many rows slice by slice."""
+"""Linear layers on packed rows: few rows in kernels made for them, many rows slice by slice."""
 
 import math
 from collections.abc import Callable
@@ -8,8 +8,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-MOST_ROWS = 64
-"""Above this many rows the re-layout of the weight is lost in the product itself."""
+from hashee import native
+
+MOST_ROWS = 96
+"""Above this many rows torch's own product, which first lays out the weight anew, is as fast."""
 SLICE = 1024
 """Rows that the feed-forward takes at once: what lies between its two products is wide and should stay in cache."""
 
@@ -42,12 +44,15 @@ def state_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def project(module: nn.Module, rows: Tensor) -> Tensor:
-    """Apply a linear layer to (rows, width) states, from a packed copy of its weight where that is faster."""
-    if 0 < len(rows) <= MOST_ROWS and _can_pack(module, rows):
-        assert isinstance(module, nn.Linear)
-        projected: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, _packed_weight(module), module.bias, "none", [], ""
-        )
+    """Apply a linear layer to (rows, width) states."""
+    if not (0 < len(rows) <= MOST_ROWS and _is_plain_product(module, rows)):
+        projected: Tensor = module(rows)
+        return projected
+    assert isinstance(module, nn.Linear)
+    if native.takes((rows,), (module.weight,)):
+        return native.linear(rows, module.weight, module.bias)
+    if torch.backends.mkldnn.is_available():
+        projected = torch.ops.mkldnn._linear_pointwise(rows, _packed_weight(module), module.bias, "none", [], "")
     else:
         projected = module(rows)
     return projected
@@ -63,12 +68,11 @@ def feed_forward(
     return torch.cat([contract(activation(expand(part))) for part in slices])
 
 
-def _can_pack(module: nn.Module, rows: Tensor) -> bool:
+def _is_plain_product(module: nn.Module, rows: Tensor) -> bool:
     return (
         not torch.is_grad_enabled()
         and rows.device.type == "cpu"
         and rows.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()
         and is_bare_linear(module)
         and module.weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")

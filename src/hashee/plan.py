@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,15 +32,53 @@ class LayerPlan:
     The `active` rows are always the first ones of the packed batch.
     """
 
+    plan: "Plan"
+    lengths: tuple[int, ...]
+    """Tokens of each sequence."""
+    asking: tuple[int, ...]
+    """How many of them the layer updates: the first ones of the sequence's seats."""
     active: int
-    groups: tuple[Group, ...]
-    unseat: Tensor
-    """(active,) place of each active row among the flattened query seats of all groups, one group after the other."""
 
     @property
     def read(self) -> int:
-        """Pairs of query seat and key seat, empty ones included: what attention has to go through."""
-        return sum(group.query_seats.numel() * group.seats.shape[1] for group in self.groups)
+        """Pairs of query and key."""
+        return sum(length * asking for length, asking in zip(self.lengths, self.asking, strict=True))
+
+    @property
+    def sequences(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The seats of each sequence, (sequences, longest), its tokens and those that ask, (sequences,) each."""
+        return self.plan.seats, torch.tensor(self.lengths), torch.tensor(self.asking)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The sequences with a query, laid out side by side with others of like size."""
+        return tuple(
+            self._group(first, last)
+            for first, last in split_by_size(self.lengths, self.asking)
+            if max(self.asking[first:last])  # sequences with no active token left cost nothing
+        )
+
+    def _group(self, first: int, last: int) -> Group:
+        longest, width = max(self.lengths[first:last]), max(self.asking[first:last])
+        full = min(self.lengths[first:last]) == longest
+        return Group(
+            seats=self.plan.seats[first:last, :longest],
+            occupied=None if full else self.plan.occupied[first:last, :longest],
+            query_seats=self.plan.seats[first:last, :width].clamp(max=self.active - 1),
+            sequences=slice(first, last),
+        )
+
+    @property
+    def unseat(self) -> Tensor:
+        """(active,) place of each active row among the flattened query seats of all groups, group after group."""
+        offsets = [0] * len(self.lengths)  # where the query seats of each sequence begin
+        seated = 0
+        for group in self.groups:
+            for number in range(group.sequences.start, group.sequences.stop):
+                offsets[number] = seated
+                seated += group.query_seats.shape[1]
+        place = torch.tensor(offsets, device=self.plan.rows.device)
+        return place.index_select(0, self.plan.sequence[: self.active]) + self.plan.rank[: self.active]
 
 
 @dataclass(frozen=True)
@@ -75,26 +114,7 @@ class Plan:
 
     def layer(self, layer: int) -> LayerPlan:
         """Return what layer `layer` (1-based) needs."""
-        active, lengths, queries = self.active[layer], self.alive[0], self.alive[layer]
-        groups: list[Group] = []
-        offsets: list[int] = []  # where the query seats of each sequence begin
-        seated = 0
-        for first, last in split_by_size(lengths, queries):
-            longest, width = max(lengths[first:last]), max(queries[first:last])
-            offsets += [seated + width * number for number in range(last - first)]
-            seated += width * (last - first)
-            if width:  # sequences with no active token left cost nothing
-                full = min(lengths[first:last]) == longest
-                group = Group(
-                    seats=self.seats[first:last, :longest],
-                    occupied=None if full else self.occupied[first:last, :longest],
-                    query_seats=self.seats[first:last, :width].clamp(max=active - 1),
-                    sequences=slice(first, last),
-                )
-                groups.append(group)
-        place = torch.tensor(offsets, device=self.rows.device)
-        unseat = place.index_select(0, self.sequence[:active]) + self.rank[:active]
-        return LayerPlan(active=active, groups=tuple(groups), unseat=unseat)
+        return LayerPlan(self, lengths=self.alive[0], asking=self.alive[layer], active=self.active[layer])
 
     def pack(self, padded: Tensor) -> Tensor:
         """Take the real tokens of a (batch, length, ...) tensor in packed order: (tokens, ...)."""

@@ -1,0 +1,152 @@
+"""Compiled kernels for what torch is slow at: products on few rows, and the absorbed form of attention.
+
+The C source is compiled once, by the machine's own compiler, and kept in the user's cache folder. Without a compiler,
+on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same answers.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hashee.errors import HasheeError
+from hashee.files import replaced_atomically
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC")
+SECONDS = 120
+
+_POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURES = {
+    "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_attend": (
+        *(_POINTER, _SIZE, _POINTER, _SIZE),
+        *4 * (_POINTER,),
+        _SIZE,
+        *2 * (_POINTER,),
+        *4 * (_SIZE,),
+        ctypes.c_float,
+        *2 * (_POINTER,),
+        _COUNT,
+    ),
+}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled kernels, compiling them if they are not there yet, or None where there can be none."""
+    if os.environ.get("HASHEE_NATIVE") == "0":
+        return None
+    if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        return None
+    try:
+        kernels = ctypes.CDLL(str(_compiled()))
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(kernels, name)
+            function.argtypes, function.restype = arguments, None
+    except (OSError, HasheeError, subprocess.SubprocessError) as error:
+        log.info("no compiled kernels: %s", error)
+        return None
+    return kernels
+
+
+def takes(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
+    """Say whether there are kernels that can read these matrices; rows of states may lie apart."""
+    return (
+        all(_is_readable(matrix) for matrix in (*states, *weights))
+        and all(weight.is_contiguous() for weight in weights)
+        and library() is not None
+    )
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Do what `F.linear` does. rows: (rows, width); weight: (features, width)."""
+    kernels = library()
+    assert kernels is not None
+    product = rows.new_empty(len(rows), len(weight))
+    kernels.hashee_linear(
+        *(rows.data_ptr(), rows.stride(0), weight.data_ptr(), _address(bias), product.data_ptr()),
+        *(len(rows), rows.shape[1], len(weight), torch.get_num_threads()),
+    )
+    return product
+
+
+def attend_absorbed(
+    query: Tensor,
+    states: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor | None],
+    sequences: tuple[Tensor, Tensor, Tensor],
+    *,
+    heads: int,
+    scale: float,
+) -> Tensor:
+    """Let queries read the states of their own sequences in the absorbed form.
+
+    query: (active, width); states: (tokens, width); weights: those of keys and values, (width, width) each, and the
+    values' bias; sequences: rows of each one's tokens, those that ask first, (sequences, longest), and how many tokens
+    each has and how many of them ask, (sequences,) each. Returns (active, width).
+    """
+    kernels = library()
+    assert kernels is not None
+    (active, width), (key, value, bias), (seats, lengths, asking) = query.shape, weights, sequences
+    folded, context = query.new_empty(active, heads, width), query.new_empty(active, width)
+    kernels.hashee_attend(
+        *(query.data_ptr(), query.stride(0), states.data_ptr(), states.stride(0)),
+        *(key.data_ptr(), value.data_ptr(), _address(bias)),
+        *(seats.data_ptr(), seats.stride(0), lengths.data_ptr(), asking.data_ptr(), len(seats)),
+        *(active, width, heads, scale, folded.data_ptr(), context.data_ptr(), torch.get_num_threads()),
+    )
+    return context
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    return (
+        tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.stride(1) == 1
+        and tensor.shape[1] % 8 == 0
+    )
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _compiled() -> Path:
+    """Return the compiled library, from the cache if its source and flags are the same."""
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hashee"
+    path = folder / f"kernels-{key}.so"
+    if path.exists():
+        if path.stat().st_uid != os.getuid():
+            raise HasheeError(f"{path} belongs to somebody else")
+        return path
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise HasheeError("there is no C compiler")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with replaced_atomically(path) as unfinished:
+        built = unfinished.with_suffix(".o")
+        try:
+            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", str(built))
+            # Linked without OpenMP, so that it takes the runtime, and the threads, that torch has loaded already.
+            _run(compiler, "-shared", str(built), "-o", str(unfinished))
+        finally:
+            built.unlink(missing_ok=True)
+    return path
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode:
+        raise HasheeError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[:1]}")

@@ -1,0 +1,241 @@
+/* Products on few rows, and the absorbed form of attention over ragged sequences, for x86-64 with AVX2 and FMA.
+ *
+ * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all the work: `dots`, rows
+ * against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results in registers.
+ * Threads are those of the OpenMP runtime that the process has already loaded.
+ */
+#include <immintrin.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define MOST 4 /* rows or columns of a tile */
+
+typedef const float *row;
+
+INLINE float total(__m256 v) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+
+/* result[i][j] = a[i] . b[j] for i < m, j < n, both at most MOST and known when compiling */
+INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t width, float result[MOST][MOST]) {
+    __m256 sum[MOST][MOST];
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) sum[i][j] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < width; k += 8) {
+        __m256 right[MOST];
+        for (int j = 0; j < n; j++) right[j] = _mm256_loadu_ps(b[j] + k);
+        for (int i = 0; i < m; i++) {
+            __m256 left = _mm256_loadu_ps(a[i] + k);
+            for (int j = 0; j < n; j++) sum[i][j] = _mm256_fmadd_ps(left, right[j], sum[i][j]);
+        }
+    }
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) result[i][j] = total(sum[i][j]);
+}
+
+/* The same for m up to 3 and n up to 4: twelve sums and what they are made of just fit the registers. */
+INLINE void any_dots(int m, int n, const row *a, const row *b, int64_t width, float result[MOST][MOST]) {
+#define CASE(M, N) \
+    case (M) * 8 + (N): dots(M, N, a, b, width, result); break;
+    switch (m * 8 + n) {
+        CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4)
+        CASE(2, 1) CASE(2, 2) CASE(2, 3) CASE(2, 4)
+        CASE(3, 1) CASE(3, 2) CASE(3, 3) CASE(3, 4)
+    }
+#undef CASE
+}
+
+/* out[i] = sum over k of weight[i][k] b[k] in 16 columns, or in 8 if not wide, for i < m */
+INLINE void sums(const int m, const int wide, const row *weight, const row *b, int64_t column, int64_t depth, float *const *out) {
+    __m256 low[6], high[6];
+    for (int i = 0; i < m; i++) low[i] = high[i] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < depth; k++) {
+        __m256 left = _mm256_loadu_ps(b[k] + column), right = left;
+        if (wide) right = _mm256_loadu_ps(b[k] + column + 8);
+        for (int i = 0; i < m; i++) {
+            __m256 factor = _mm256_broadcast_ss(weight[i] + k);
+            low[i] = _mm256_fmadd_ps(factor, left, low[i]);
+            if (wide) high[i] = _mm256_fmadd_ps(factor, right, high[i]);
+        }
+    }
+    for (int i = 0; i < m; i++) {
+        _mm256_storeu_ps(out[i] + column, low[i]);
+        if (wide) _mm256_storeu_ps(out[i] + column + 8, high[i]);
+    }
+}
+
+INLINE void any_sums(int m, int wide, const row *weight, const row *b, int64_t column, int64_t depth, float *const *out) {
+#define CASE(M) \
+    case M: \
+        if (wide) sums(M, 1, weight, b, column, depth, out); \
+        else sums(M, 0, weight, b, column, depth, out); \
+        break;
+    switch (m) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
+#undef CASE
+}
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* y = x w^T + bias. x: (rows, width), rows apart by x_step; w: (features, width); y: (rows, features). bias may be null. */
+void hashee_linear(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features,
+                   int threads) {
+    /* So much of four rows of w stays in the nearest cache while the rows of x pass by. */
+    const int64_t stretch = 1024;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t j = 0; j < features; j += 4) {
+        const int n = (int)least(4, features - j);
+        for (int64_t start = 0; start < width; start += stretch) {
+            row right[MOST];
+            for (int q = 0; q < n; q++) right[q] = w + (j + q) * width + start;
+            for (int64_t i = 0; i < rows; i += 3) {
+                const int m = (int)least(3, rows - i);
+                row left[MOST];
+                float result[MOST][MOST];
+                for (int p = 0; p < m; p++) left[p] = x + (i + p) * x_step + start;
+                any_dots(m, n, left, right, least(stretch, width - start), result);
+                for (int p = 0; p < m; p++)
+                    for (int q = 0; q < n; q++) {
+                        float *sum = y + (i + p) * features + j + q;
+                        *sum = result[p][q] + (start ? *sum : bias ? bias[j + q] : 0.0f);
+                    }
+            }
+        }
+    }
+}
+
+/* folded[r][h] = query[r] of head h times the head's rows of w. query: (rows, width); folded: (rows, heads, width) */
+static void fold(row query, int64_t query_step, row w, float *folded, int64_t rows, int64_t width, int64_t heads) {
+    const int64_t size = width / heads, columns = 128, parts = (width + columns - 1) / columns;
+#pragma omp for schedule(static)
+    for (int64_t task = 0; task < heads * parts; task++) {
+        const int64_t head = task / parts, first = task % parts * columns, last = least(first + columns, width);
+        row right[size];
+        for (int64_t k = 0; k < size; k++) right[k] = w + (head * size + k) * width;
+        for (int64_t column = first; column < last; column += 16)
+            for (int64_t r = 0; r < rows; r += 6) {
+                const int m = (int)least(6, rows - r);
+                row left[6];
+                float *out[6];
+                for (int i = 0; i < m; i++) {
+                    left[i] = query + (r + i) * query_step + head * size;
+                    out[i] = folded + ((r + i) * heads + head) * width;
+                }
+                any_sums(m, last - column > 8, left, right, column, size, out);
+            }
+    }
+}
+
+/* e^x for x <= 0, to about one unit in the last place: 2^n times a polynomial in the remainder */
+INLINE __m256 exponential(__m256 x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x); /* in this order a NaN stays one */
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    const float factors[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    __m256 sum = _mm256_set1_ps(1.9875691500e-4f);
+    for (int i = 0; i < 5; i++) sum = _mm256_fmadd_ps(sum, r, _mm256_set1_ps(factors[i]));
+    sum = _mm256_add_ps(_mm256_fmadd_ps(sum, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+    const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(sum, _mm256_castsi256_ps(power));
+}
+
+/* scores: room for `count` rounded up to a multiple of 8 */
+INLINE void softmax(float *scores, int64_t count, float scale) {
+    float most = scores[0], sum = 0.0f;
+    for (int64_t j = 1; j < count; j++) most = scores[j] > most ? scores[j] : most;
+    for (int64_t j = count; j % 8; j++) scores[j] = most;
+    for (int64_t j = 0; j < count; j += 8) {
+        const __m256 distance = _mm256_sub_ps(_mm256_loadu_ps(scores + j), _mm256_set1_ps(most));
+        _mm256_storeu_ps(scores + j, exponential(_mm256_mul_ps(distance, _mm256_set1_ps(scale))));
+    }
+    for (int64_t j = 0; j < count; j++) sum += scores[j];
+    const float share = 1.0f / sum;
+    for (int64_t j = 0; j < count; j++) scores[j] *= share;
+}
+
+/* Let up to 12 (query, head) rows of one sequence read its states, in place: asking[i] becomes what row i has read. */
+static void read_states(float *const *asking, int rows, const row *states, int64_t keys, int64_t width, float scale) {
+    const int64_t step = (keys + 7) / 8 * 8;
+    float *scores = malloc(sizeof(float) * (size_t)(12 * step));
+    row weight[12];
+    for (int i = 0; i < rows; i += 3) {
+        const int m = (int)least(3, rows - i);
+        row left[MOST];
+        for (int p = 0; p < m; p++) left[p] = asking[i + p];
+        for (int64_t j = 0; j < keys; j += 4) {
+            const int n = (int)least(4, keys - j);
+            float result[MOST][MOST];
+            any_dots(m, n, left, states + j, width, result);
+            for (int p = 0; p < m; p++)
+                for (int q = 0; q < n; q++) scores[(i + p) * step + j + q] = result[p][q];
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        softmax(scores + i * step, keys, scale);
+        weight[i] = scores + i * step;
+    }
+    for (int64_t column = 0; column < width; column += 16)
+        for (int i = 0; i < rows; i += 6) 
+            any_sums((int)least(6, rows - i), width - column > 8, weight + i, states, column, keys, asking + i);
+    free(scores);
+}
+
+/* context[r] of head h = read[r][h] times the head's rows of w, plus bias. read: (rows, heads, width) */
+static void unfold(row read, row w, row bias, float *context, int64_t rows, int64_t width, int64_t heads) {
+    const int64_t size = width / heads, chunk = 24, parts = (rows + chunk - 1) / chunk;
+#pragma omp for schedule(static)
+    for (int64_t task = 0; task < heads * parts; task++) {
+        const int64_t head = task / parts, first = task % parts * chunk, last = least(first + chunk, rows);
+        for (int64_t j = head * size; j < (head + 1) * size; j += 4) {
+            row right[MOST];
+            for (int q = 0; q < 4; q++) right[q] = w + (j + q) * width;
+            for (int64_t r = first; r < last; r += 3) {
+                const int m = (int)least(3, last - r);
+                row left[MOST];
+                float result[MOST][MOST];
+                for (int p = 0; p < m; p++) left[p] = read + ((r + p) * heads + head) * width;
+                any_dots(m, 4, left, right, width, result);
+                for (int p = 0; p < m; p++)
+                    for (int q = 0; q < 4; q++) context[(r + p) * width + j + q] = result[p][q] + (bias ? bias[j + q] : 0.0f);
+            }
+        }
+    }
+}
+
+/* The absorbed form of attention.
+ *
+ * query: (active, width); states: (tokens, width), rows apart by their steps; key_weight, value_weight: (width, width);
+ * value_bias may be null; seats: (sequences, longest) row of each token of a sequence, those that ask first;
+ * lengths, asking: (sequences) tokens of each, and how many of them ask; folded: (active, heads, width) to work in;
+ * context: (active, width), the answer.
+ */
+void hashee_attend(row query, int64_t query_step, row states, int64_t states_step, row key_weight, row value_weight,
+                   row value_bias, const int64_t *seats, int64_t longest, const int64_t *lengths, const int64_t *asking,
+                   int64_t sequences, int64_t active, int64_t width, int64_t heads, float scale, float *folded,
+                   float *context, int threads) {
+    int64_t most = 0;
+    for (int64_t s = 0; s < sequences; s++) most = asking[s] > most ? asking[s] : most;
+    /* Rows that are read together share their loads; a lone sequence is cut finer, so that every thread has a part. */
+    const int64_t chunk = sequences < 4 ? 6 : 12, parts = (most * heads + chunk - 1) / chunk;
+#pragma omp parallel num_threads(threads)
+    {
+        fold(query, query_step, key_weight, folded, active, width, heads);
+#pragma omp for schedule(dynamic) collapse(2)
+        for (int64_t s = 0; s < sequences; s++)
+            for (int64_t part = 0; part < parts; part++) {
+                const int64_t first = part * chunk, rows = least(chunk, asking[s] * heads - first);
+                if (rows <= 0) continue;
+                const int64_t *seat = seats + s * longest;
+                row memory[lengths[s]];
+                float *out[12];
+                for (int64_t j = 0; j < lengths[s]; j++) memory[j] = states + seat[j] * states_step;
+                for (int64_t i = 0; i < rows; i++)
+                    out[i] = folded + (seat[(first + i) / heads] * heads + (first + i) % heads) * width;
+                read_states(out, (int)rows, memory, lengths[s], width, scale);
+            }
+        unfold(folded, value_weight, value_bias, context, active, width, heads);
+    }
+}

@@ -1,0 +1,132 @@
+"""The compiled kernels answer as torch does, and nothing depends on their being there."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from architectures import converted, make_exits, make_ids, make_model
+from hashee import native
+from hashee.attention import Weights, attend_absorbed
+from hashee.plan import make_plan
+
+needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
+
+
+@needs_kernels
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 50])
+@pytest.mark.parametrize(("width", "features"), [(8, 1), (24, 5), (1024, 4), (1032, 7), (3072, 66)])
+def test_linear_equals_torch(rows: int, width: int, features: int) -> None:
+    torch.manual_seed(rows)
+    states, weight, bias = torch.randn(rows, width + 8)[:, :width], torch.randn(features, width), torch.randn(features)
+    assert torch.allclose(native.linear(states, weight, bias), F.linear(states, weight, bias), atol=1e-3, rtol=1e-5)
+    assert torch.allclose(native.linear(states, weight, None), F.linear(states, weight), atol=1e-3, rtol=1e-5)
+
+
+def attention_case(seed: int, batch: int, length: int, heads: int, size: int) -> dict[str, Any]:
+    """Return the arguments of `attend_absorbed` for random sequences, some of which have no query left."""
+    generator = torch.Generator().manual_seed(seed)
+    width = heads * size
+    exits = torch.randint(0, 3, (batch, length), generator=generator)
+    exits[0, 0] = 2
+    mask = torch.rand(batch, length, generator=generator) < 0.8
+    mask[:, 0] = True
+    plan = make_plan(exits, mask, 2)
+    layer = plan.layer(2)
+    query = torch.randn(layer.active, width, generator=generator)
+    states = torch.randn(plan.tokens, width, generator=generator)
+    key, value = torch.randn(2, width, width, generator=generator) * width**-0.5
+    weights = Weights(key, value, torch.randn(width, generator=generator))
+    return {"query": query, "states": states, "weights": weights, "layer": layer, "heads": heads, "scale": size**-0.5}
+
+
+@needs_kernels
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    batch=st.integers(1, 9),
+    length=st.integers(1, 40),
+    heads=st.sampled_from([1, 2, 3, 12]),
+    size=st.sampled_from([8, 16, 32]),
+)
+def test_attention_equals_torch(seed: int, batch: int, length: int, heads: int, size: int) -> None:
+    case = attention_case(seed, batch, length, heads, size)
+    ours = attend_absorbed(**case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "library", lambda: None)
+        theirs = attend_absorbed(**case)
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@needs_kernels
+def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
+    case, before = attention_case(3, 6, 30, 12, 8), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = attend_absorbed(**case)
+        torch.set_num_threads(3)
+        assert torch.equal(attend_absorbed(**case), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_kernels
+def test_nan_is_never_hidden() -> None:
+    case = attention_case(4, 1, 20, 2, 8)
+    case["states"][0, 0] = float("nan")
+    assert attend_absorbed(**case).isnan().all()
+    assert native.linear(torch.full((2, 8), float("nan")), torch.ones(3, 8), None).isnan().all()
+
+
+@needs_kernels
+def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = set()
+    for name in ("linear", "attend_absorbed"):
+        kernel = getattr(native, name)
+        monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))
+    model = converted(make_model("bert"), make_exits("random exits"))
+    with torch.inference_mode():
+        model(make_ids(batch=1, length=30))
+    assert called == {"linear", "attend_absorbed"}
+
+
+@pytest.mark.parametrize("obstacle", ["switched off", "no compiler", "broken compiler", "read-only cache"])
+def test_without_kernels_everything_runs_in_torch(
+    obstacle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model, ids = converted(make_model("bert"), make_exits("random exits")), make_ids(length=30)
+    with torch.inference_mode():
+        expected = model(ids).last_hidden_state
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if obstacle == "switched off":
+        monkeypatch.setenv("HASHEE_NATIVE", "0")
+    elif obstacle == "no compiler":
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("CC", raising=False)
+    elif obstacle == "broken compiler":
+        monkeypatch.setenv("CC", "false")
+    else:
+        (tmp_path / "hashee").write_text("a file where the folder should be")
+    native.library.cache_clear()
+    try:
+        assert native.library() is None
+        with torch.inference_mode():
+            assert torch.allclose(model(ids).last_hidden_state, expected, atol=1e-5)
+    finally:
+        native.library.cache_clear()
+
+
+@needs_kernels
+def test_a_library_of_somebody_else_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    native.library.cache_clear()
+    try:
+        assert native.library() is None
+    finally:
+        native.library.cache_clear()

@@ -26,12 +26,14 @@ LAYERS = [
     {"adapters"},
     {"first_layer"},
     {"reference", "encoder", "flops", "checkpoint"},
-    {"explain", "predict"},
+    {"explain", "predict", "budget"},
     {"model"},
     {"families"},
     {"convert"},
-    {"export"},
+    {"export", "quantize", "importance"},
     {"loading", "speed"},
+    {"fitting"},
+    {"evaluating"},
     {"", "demo", "cli"},
 ]
 
@@ -44,7 +46,10 @@ def imports_of(path: Path) -> set[str]:
     """Return the hashee modules that a file imports when it is itself imported."""
     found = set()
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "hashee":
+        if isinstance(node, ast.ImportFrom) and node.module == "hashee":
+            modules = {name for layer in LAYERS for name in layer}
+            found |= {name.name if name.name in modules else "" for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "hashee":
             found.add(([*node.module.split("."), ""])[1])
         elif isinstance(node, ast.Import):
             found |= {([*name.name.split("."), ""])[1] for name in node.names if name.name.split(".")[0] == "hashee"}

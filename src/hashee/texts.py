@@ -61,18 +61,25 @@ def read_labelled(
     return chain.from_iterable(_labelled_of(path, label_column, column, pair_column) for path in files)
 
 
-def read_rows(path: PathLike, choose: ChooseColumns) -> Iterator[Row]:
-    """Stream the chosen columns of one file with columns, each row with its line (parquet: row) number."""
+def read_rows(
+    path: PathLike, choose: ChooseColumns, *, ending: str | None = None, header: Sequence[str] | None = None
+) -> Iterator[Row]:
+    """Stream the chosen columns of one file with columns, each row with its line (parquet: row) number.
+
+    ending: the format, where the file's name does not tell. header: the columns of a `.tsv` without a header line.
+    """
     path = _checked_path(path)
-    ending = _ending(path)
+    ending = ending or ending_of(path)
     if ending == ".txt":
         raise InputError(f"{path} is plain text without columns; use one of {', '.join(ENDINGS[1:])}")
-    reader = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".tsv": _tsv_rows, ".parquet": _parquet_rows}[ending]
+    if ending == ".tsv":
+        return _tsv_rows(path, choose, header)
+    reader = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[ending]
     return reader(path, choose)
 
 
 def _texts_of(path: Path, column: str | None, pair_column: str | None) -> Iterator[Text]:
-    if _ending(path) == ".txt":
+    if ending_of(path) == ".txt":
         if column is not None or pair_column is not None:
             raise InputError(f"{path} is plain text without columns; leave out column={column or pair_column!r}")
         yield from (line for _, line in _lines(path) if line.strip())
@@ -87,14 +94,14 @@ def _labelled_of(
     def choose(columns: Sequence[str]) -> tuple[str, ...]:
         return (*_text_columns(path, columns, column, pair_column), _label_column(path, columns, label_column))
 
-    numbers_are_text = _ending(path) in (".csv", ".tsv")
+    numbers_are_text = ending_of(path) in (".csv", ".tsv")
     for number, (*values, label) in read_rows(path, choose):
         if numbers_are_text:
-            label = _parse_number(label)  # noqa: PLW2901
+            label = parse_number(label)  # noqa: PLW2901
         if isinstance(label, bool):
             label = int(label)  # noqa: PLW2901
         if not isinstance(label, int | float | str):
-            raise InputError(f"{_place(path, number)}: the label is {_kind(label)}; it must be a number or a string")
+            raise InputError(f"{place_of(path, number)}: the label is {_kind(label)}; it must be a number or a string")
         yield _as_text(tuple(values), path, number), label
 
 
@@ -140,10 +147,11 @@ def _as_string(value: Any, path: Path, number: int) -> str:
         return value
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return " ".join(value)
-    raise InputError(f"{_place(path, number)}: the text is {_kind(value)}; it must be a string or a list of words")
+    raise InputError(f"{place_of(path, number)}: the text is {_kind(value)}; it must be a string or a list of words")
 
 
-def _parse_number(field: str) -> Label:
+def parse_number(field: str) -> Label:
+    """Return the number that a field of a `.csv` or `.tsv` file spells, or the field itself."""
     if not _NUMBER.fullmatch(field):
         return field
     return int(field) if field.lstrip("+-").isdigit() else float(field)
@@ -164,16 +172,16 @@ def _jsonl_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{_place(path, number)}: not valid JSON ({error})") from None
+            raise InputError(f"{place_of(path, number)}: not valid JSON ({error})") from None
         except RecursionError:
-            raise InputError(f"{_place(path, number)}: JSON nested too deeply") from None
+            raise InputError(f"{place_of(path, number)}: JSON nested too deeply") from None
         if not isinstance(row, dict):
-            raise InputError(f"{_place(path, number)}: expected a JSON object, found {type(row).__name__}")
+            raise InputError(f"{place_of(path, number)}: expected a JSON object, found {type(row).__name__}")
         if chosen is None:
             chosen = choose(tuple(row))
         for name in chosen:
             if name not in row:
-                raise InputError(f"{_place(path, number)}: no column {name!r}; this row has: {', '.join(row)}")
+                raise InputError(f"{place_of(path, number)}: no column {name!r}; this row has: {', '.join(row)}")
         yield number, tuple(row[name] for name in chosen)
 
 
@@ -190,15 +198,16 @@ def _csv_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise InputError(f"{_place(path, start)}: not valid CSV ({error})") from None
+                raise InputError(f"{place_of(path, start)}: not valid CSV ({error})") from None
             yield start, row
 
     yield from _fields_to_rows(path, fields(), choose)
 
 
-def _tsv_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
+def _tsv_rows(path: Path, choose: ChooseColumns, header: Sequence[str] | None = None) -> Iterator[Row]:
     # Quotes are ordinary characters in TSV (GLUE's files have unbalanced ones), so a split is the whole grammar.
-    yield from _fields_to_rows(path, ((number, line.split("\t")) for number, line in _lines(path) if line), choose)
+    fields = ((number, line.split("\t")) for number, line in _lines(path) if line)
+    yield from _fields_to_rows(path, fields if header is None else chain([(0, list(header))], fields), choose)
 
 
 def _fields_to_rows(path: Path, fields: Iterator[tuple[int, list[str]]], choose: ChooseColumns) -> Iterator[Row]:
@@ -211,7 +220,7 @@ def _fields_to_rows(path: Path, fields: Iterator[tuple[int, list[str]]], choose:
             header = row
             positions = [header.index(name) for name in choose(header)]
         elif len(row) != len(header):
-            raise InputError(f"{_place(path, number)}: {len(row)} fields where the header has {len(header)}")
+            raise InputError(f"{place_of(path, number)}: {len(row)} fields where the header has {len(header)}")
         else:
             yield number, tuple(row[position] for position in positions)
 
@@ -250,11 +259,11 @@ def _checked_path(path: PathLike) -> Path:
         raise InputError(f"{path} is a folder; name the files in it, e.g. {path / 'train.jsonl'}")
     if not path.exists():
         raise InputError(f"{path} does not exist")
-    _ending(path)
+    ending_of(path)
     return path
 
 
-def _ending(path: Path) -> str:
+def ending_of(path: Path) -> str:
     """Return the format's ending without `.gz`, or refuse a format that cannot be read."""
     compressed = path.suffix.lower() == ".gz"
     ending = Path(path.stem).suffix.lower() if compressed else path.suffix.lower()
@@ -272,7 +281,7 @@ def _lines(path: Path, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, line if keep_ends else line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise InputError(f"{_place(path, number)}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
+        raise InputError(f"{place_of(path, number)}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
     except EOFError:
         raise InputError(f"{path} is a truncated gzip file (cut off after line {number}); copy it again") from None
     except (OSError, zlib.error) as error:
@@ -283,7 +292,8 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
-def _place(path: Path, number: int) -> str:
+def place_of(path: Path, number: int) -> str:
+    """Return where a row lies, for messages."""
     return f"{path}, {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"
 
 

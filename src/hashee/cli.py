@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 
 from hashee.errors import HasheeError
+from hashee.evaluating.command import SeveralValues, evaluate, tradeoff
+from hashee.fitting.command import fit
 from hashee.speed.command import speed
 
 app = typer.Typer(
@@ -22,6 +24,9 @@ table_app = typer.Typer(help="Build and look at exit tables.", no_args_is_help=T
 app.add_typer(table_app, name="table")
 export_app = typer.Typer(help="Write converted models for other runtimes.", no_args_is_help=True)
 app.add_typer(export_app, name="export")
+app.command()(fit)
+app.command()(evaluate)
+app.command(cls=SeveralValues)(tradeoff)
 app.command()(speed)
 console = Console()
 

@@ -6,17 +6,26 @@ from typing import Any
 from transformers import AutoConfig
 
 import hashee.families
-from hashee.errors import CheckpointError, HasheeError
+from hashee.errors import CheckpointError, HasheeError, UnsupportedOption
 from hashee.export import load as load_exported
 from hashee.export.runtime import BACKENDS
+from hashee.quantize import METHODS
+from hashee.quantize import quantize as quantize_model
 
 
-def load(folder: str | Path, backend: str = "torch", *, threads: int | None = None) -> Any:
+def load(folder: str | Path, backend: str = "torch", *, threads: int | None = None, quantize: str | None = None) -> Any:
     """Open a converted model for scoring: `load(folder).predict(texts)`.
 
     backend: "torch" for what `save_pretrained` wrote; "onnx" (ONNX Runtime) or "openvino" for what `export_onnx` wrote.
-    threads: for the latter two; torch has `torch.set_num_threads`.
+    threads: for the latter two; torch has `torch.set_num_threads`. quantize: "int8" for `hashee.quantize`, on torch.
     """
+    if quantize is not None and quantize not in METHODS:
+        raise HasheeError(f"unknown quantize {quantize!r}; choose {', '.join(METHODS)}, or None for float32")
+    if quantize is not None and backend in BACKENDS:
+        raise UnsupportedOption(
+            f"quantize={quantize!r} is for backend 'torch', and graphs that were exported for {backend!r} are float32; "
+            "load what save_pretrained wrote with backend='torch', or leave quantize out"
+        )
     if backend in BACKENDS:
         return load_exported(folder, backend, threads=threads)
     if backend != "torch":
@@ -29,4 +38,5 @@ def load(folder: str | Path, backend: str = "torch", *, threads: int | None = No
         raise CheckpointError(
             f"{folder} holds {names or 'no model'}, not a converted model; make one with hashee.convert"
         )
-    return model_class.from_pretrained(folder).eval()
+    model = model_class.from_pretrained(folder).eval()
+    return model if quantize is None else quantize_model(model)

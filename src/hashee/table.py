@@ -15,16 +15,21 @@ from torch import Tensor
 
 from hashee.errors import TableError, TableMismatch
 from hashee.hashing import at_random, by_hand, clusters, frequency, mutual_information
+from hashee.hashing import importance as by_importance
 from hashee.hashing.buckets import Buckets, whole_number
 from hashee.hashing.counting import CorpusInfo, TokenCounts
 from hashee.hashing.description import layer_table
 from hashee.hashing.draft import Draft, occurrences_per_layer
+from hashee.hashing.importance import Choices, Importance, Shrinkage
+from hashee.hashing.layers import as_tensor, checked_layers
 from hashee.hashing.storage import Storage
 from hashee.hashing.vocabulary import Vocabulary, extends, tokenizer_fingerprint, vocabulary_size
 from hashee.texts import Label, PathLike, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from hashee.budget import Budget
 
 __all__ = ["CorpusInfo", "ExitTable", "TokenCounts", "tokenizer_fingerprint"]
 
@@ -52,7 +57,7 @@ class ExitTable:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, at_least=1))
-        object.__setattr__(self, "exit_layers", _checked_layers(self.exit_layers, self.num_layers))
+        object.__setattr__(self, "exit_layers", checked_layers(self.exit_layers, self.num_layers))
         try:
             object.__setattr__(self, "parameters", json.loads(json.dumps(self.parameters, allow_nan=False)))
         except (TypeError, ValueError) as error:
@@ -73,16 +78,18 @@ class ExitTable:
         *,
         num_buckets: int | None = None,
         min_exit: int = 1,
+        budget: "Budget | None" = None,
         vocab_size: int | None = None,
         progress: bool = True,
     ) -> "ExitTable":
         """Let the most frequent tokens of a corpus exit first; unseen and special tokens never exit.
 
         texts: strings or pairs of strings, a file, or counts made earlier. num_buckets: groups with equally many
-        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. vocab_size:
-        rows of the model's embedding matrix, if more than the tokenizer has tokens.
+        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. budget: make the
+        groups as large as its speed-up wants them. vocab_size: rows of the model's embedding matrix, if more than the
+        tokenizer has tokens.
         """
-        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
         return cls._of(frequency.draft(tokenizer, texts, buckets, vocab_size, progress))
 
     @classmethod
@@ -95,6 +102,7 @@ class ExitTable:
         *,
         num_buckets: int | None = None,
         min_exit: int = 1,
+        budget: "Budget | None" = None,
         num_bins: int = 10,
         vocab_size: int | None = None,
         progress: bool = True,
@@ -104,12 +112,9 @@ class ExitTable:
         labels: one int or str per text for classes, or floats, which are cut into `num_bins` quantiles; None reads
         them from the file that `texts` names, or takes counts made with labels. The rest is as in `by_frequency`.
         """
-        buckets = Buckets.over(num_layers, num_buckets, min_exit)
-        return cls._of(
-            mutual_information.draft(
-                tokenizer, texts, labels, buckets, num_bins=num_bins, vocab_size=vocab_size, progress=progress
-            )
-        )
+        buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
+        options: dict[str, Any] = {"num_bins": num_bins, "vocab_size": vocab_size, "progress": progress}
+        return cls._of(mutual_information.draft(tokenizer, texts, labels, buckets, **options))
 
     @classmethod
     def by_clusters(
@@ -120,6 +125,7 @@ class ExitTable:
         *,
         num_buckets: int | None = None,
         min_exit: int = 1,
+        budget: "Budget | None" = None,
         seed: int = 0,
         vocab_size: int | None = None,
     ) -> "ExitTable":
@@ -128,8 +134,30 @@ class ExitTable:
         model: a model with input embeddings, or the matrix itself, (rows, width). The table covers all its rows;
         rows beyond the tokenizer's tokens, and special tokens, are not clustered and never exit.
         """
-        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
         return cls._of(clusters.draft(tokenizer, model, buckets, seed, vocab_size))
+
+    @classmethod
+    def by_importance(
+        cls,
+        tokenizer: "PreTrainedTokenizerBase",
+        importance: Importance,
+        budget: "Budget",
+        *,
+        min_exit: int = 1,
+        signed: bool = False,
+        shrinkage: Shrinkage | None = None,
+        model: "PreTrainedModel | Tensor | None" = None,
+        vocab_size: int | None = None,
+    ) -> "ExitTable":
+        """Let every token exit where further updates are worth less than they cost, at the price that meets a budget.
+
+        importance: what `measure_importance` or `measure_movement` returned; the table has its depth. signed: let
+        effects of opposite sign cancel out. shrinkage: how means over few occurrences are steadied. model: whose input
+        embeddings tell neighbours, for the prior of that name. Unseen and special tokens never exit.
+        """
+        choices = Choices(budget, min_exit, signed, shrinkage or Shrinkage())
+        return cls._of(by_importance.draft(tokenizer, importance, choices, model, vocab_size))
 
     @classmethod
     def at_random(
@@ -139,11 +167,12 @@ class ExitTable:
         *,
         num_buckets: int | None = None,
         min_exit: int = 1,
+        budget: "Budget | None" = None,
         seed: int = 0,
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Give every token a random bucket, the same for the same seed everywhere; special tokens never exit."""
-        buckets = Buckets.over(num_layers, num_buckets, min_exit)
+        buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
         return cls._of(at_random.draft(tokenizer_or_vocab_size, buckets, seed, vocab_size))
 
     @classmethod
@@ -169,7 +198,7 @@ class ExitTable:
         tokenizer: "PreTrainedTokenizerBase | None" = None,
     ) -> "ExitTable":
         """Take exit layers as they are, special tokens included. (vocab,), depth = highest layer unless given."""
-        layers = _as_tensor(exit_layers)
+        layers = as_tensor(exit_layers)
         if num_layers is None:
             num_layers = max(1, int(layers.max())) if layers.numel() else 1
         table = cls(layers, num_layers)
@@ -299,7 +328,7 @@ class ExitTable:
                 f"the counts cover {len(counts.occurrences)} tokens but the table only {len(self)}; "
                 f"count with the table's own tokenizer"
             )
-        return occurrences_per_layer(self.exit_layers.numpy(), self.num_layers, counts)
+        return occurrences_per_layer(self.exit_layers.numpy(), self.num_layers, counts.occurrences)
 
     def describe(self, tokenizer: "PreTrainedTokenizerBase | None" = None, counts: TokenCounts | None = None) -> str:
         """Return the table as text: per layer the token types, occurrences, and with a tokenizer some tokens.
@@ -368,31 +397,3 @@ class ExitTable:
         table = cls.from_parts(torch.from_numpy(arrays["exit_layers"]), metadata)
         table.check(tokenizer=tokenizer, num_layers=num_layers)
         return table
-
-
-def _as_tensor(exit_layers: Tensor | NDArray[Any] | Iterable[int]) -> Tensor:
-    # The device is named because a model may be under construction on the meta device.
-    if not isinstance(exit_layers, Tensor | np.ndarray):
-        exit_layers = list(exit_layers)
-    try:
-        return torch.as_tensor(exit_layers, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TableError(f"exit layers must be whole numbers, one per token ({error})") from None
-
-
-def _checked_layers(exit_layers: Tensor, num_layers: int) -> Tensor:
-    layers = _as_tensor(exit_layers).detach()
-    if layers.ndim != 1 or layers.numel() == 0:
-        raise TableError(f"exit layers have shape {tuple(layers.shape)}; give one per token, (vocab,)")
-    if layers.is_floating_point() or layers.is_complex() or layers.dtype == torch.bool:
-        raise TableError(f"exit layers are {layers.dtype}; give whole numbers, e.g. tensor.to(torch.int64)")
-    # A copy, so that the table stays as it is whatever becomes of the caller's tensor.
-    layers = layers.to(torch.int64, copy=True).contiguous()
-    wrong = (layers < 0) | (layers > num_layers)
-    if bool(wrong.any()):
-        token_id = int(wrong.nonzero()[0])
-        raise TableError(
-            f"token id {token_id} exits at layer {int(layers[token_id])}; use layers from 0 to {num_layers}, "
-            f"or a larger num_layers"
-        )
-    return layers

@@ -5,13 +5,14 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from hashee.errors import TableError
-from hashee.hashing.at_random import random_buckets
+from hashee.hashing.at_random import random_places
 from hashee.table import ExitTable
 
 
 def test_the_draws_of_a_seed_never_change() -> None:
     # A table that is drawn again must be the table a model was trained with, on any machine and in any release.
-    assert random_buckets(8, 6, seed=0).tolist() == [5, 4, 2, 1, 3, 2, 4, 1]
+    assert (random_places(8, seed=0) * 6).astype(int).tolist() == [5, 4, 2, 1, 3, 2, 4, 1]
+    assert ExitTable.at_random(8, 6, seed=0).exit_layers.tolist() == [6, 5, 3, 2, 4, 3, 5, 2]
 
 
 def test_the_seed_settles_the_table(tokenizer: PreTrainedTokenizerBase) -> None:

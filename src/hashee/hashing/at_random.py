@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashee.hashing.buckets import Buckets, whole_number
-from hashee.hashing.draft import Draft, draft_of_buckets
+from hashee.hashing.draft import Draft, draft_of_places
 from hashee.hashing.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ def draft(
     seed = whole_number("seed", seed, at_least=0)
     vocabulary = Vocabulary.of(tokenizer_or_vocab_size)
     ids = np.arange(vocabulary.size)
-    drawn = random_buckets(vocabulary.size, buckets.num_buckets, seed)
+    drawn = random_places(vocabulary.size, seed)
     padded = vocabulary if vocab_size is None else vocabulary.padded(vocab_size)
-    return draft_of_buckets("random", ids, drawn, buckets, padded, seed=seed)
+    return draft_of_places("random", ids, drawn, buckets, padded, seed=seed)
 
 
-def random_buckets(vocab_size: int, num_buckets: int, seed: int) -> NDArray[np.int64]:
-    """Return a bucket for each id; a longer vocabulary continues the draws of a shorter one. (vocab_size,)"""
+def random_places(vocab_size: int, seed: int) -> NDArray[np.float64]:
+    """Return a number from 0 to below 1 for each id; a longer vocabulary continues a shorter one. (vocab_size,)"""
     # Python promises the same stream of random() on every machine and in every version; numpy and torch do not.
     draw = random.Random(seed).random
-    return np.fromiter((int(draw() * num_buckets) for _ in range(vocab_size)), np.int64, vocab_size)
+    return np.fromiter((draw() for _ in range(vocab_size)), np.float64, vocab_size)

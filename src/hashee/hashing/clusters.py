@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hashee.errors import TableError, TableMismatch
 from hashee.hashing.buckets import Buckets, whole_number
-from hashee.hashing.draft import Draft, draft_of_buckets
+from hashee.hashing.draft import Draft, draft_of_places
 from hashee.hashing.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ def draft(
             f"pass the tokenizer of this model, or call model.resize_token_embeddings({vocabulary.size})"
         )
     ids = np.setdiff1d(np.arange(vocabulary.size), np.array(vocabulary.special_ids, dtype=np.int64))
-    clusters = cluster_by_norm(embeddings.numpy()[ids], buckets.num_buckets, seed)
+    vectors = embeddings.numpy()[ids]
+    clusters = cluster_by_norm(vectors, buckets.num_buckets, seed)
+    places = places_in_clusters(clusters, vectors, buckets.num_buckets)
     padded = vocabulary.padded(len(embeddings) if vocab_size is None else vocab_size)
-    return draft_of_buckets("clusters", ids, clusters, buckets, padded, seed=seed)
+    return draft_of_places("clusters", ids, places, buckets, padded, seed=seed)
 
 
 def input_embeddings(model: "PreTrainedModel | Tensor") -> Tensor:
@@ -76,6 +78,18 @@ def cluster_by_norm(vectors: NDArray[np.float32], num_clusters: int, seed: int) 
     number = np.empty(num_clusters, dtype=np.int64)
     number[order] = np.arange(num_clusters)
     return number[clusters]
+
+
+def places_in_clusters(
+    clusters: NDArray[np.int64], vectors: NDArray[np.float32], num_clusters: int
+) -> NDArray[np.float64]:
+    """Spread the tokens of each cluster over its equal part of the range from 0 to 1, short vectors first. (tokens,)"""
+    order = np.lexsort((np.linalg.norm(vectors, axis=1), clusters))
+    sizes = np.bincount(clusters, minlength=num_clusters)
+    rank = np.empty(len(clusters), dtype=np.int64)
+    rank[order] = np.arange(len(clusters)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # The half keeps rounding from moving a token into the next cluster.
+    return (clusters + (rank + 0.5) / sizes[clusters]) / num_clusters
 
 
 def _kmeans(vectors: NDArray[np.float32], num_clusters: int, seed: int) -> NDArray[np.int64]:

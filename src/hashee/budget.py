@@ -1,0 +1,141 @@
+"""The speed-up that a table shall reach, and what any table reaches on given texts."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedConfig
+
+from hashee.adapters import Adapter, EncoderShape, adapter_for
+from hashee.errors import InputError, TableError
+from hashee.flops import executed_macs, layer_cost, token_ids
+
+Counts = NDArray[np.int64]
+
+_UNSEEN = -1
+# Types in more texts than this look the same to a new text as to one of their own.
+_RARE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """A speed-up over the same model without exits, and the texts on which it is counted as the engine runs them.
+
+    speedup: multiply-accumulates at full depth / with exits; both at the depth of the table.
+    ids: (tokens,) the ids of all texts one after the other, special tokens included; lengths: (texts,).
+    reads_first_row: whether the head reads the first position only.
+    held_out: whether tables are built from other texts than these. If not, new texts will hold tokens that a table's
+    corpus never showed, which cost the full depth; the count allows for them.
+    """
+
+    speedup: float
+    shape: EncoderShape
+    ids: Counts
+    lengths: Counts
+    reads_first_row: bool = False
+    held_out: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.speedup < float("inf"):
+            raise TableError(f"speedup={self.speedup} must be a positive number, such as 3 for a third of the cost")
+        if not len(self.ids) or len(self.ids) != self.lengths.sum():
+            raise InputError(f"a budget needs texts to count on: {len(self.ids)} ids in {len(self.lengths)} texts")
+
+    @classmethod
+    def of(
+        cls,
+        speedup: float,
+        model_or_config: Any,
+        texts_or_ids: Any,
+        tokenizer: Any = None,
+        *,
+        reads_first_row: bool | None = None,
+        held_out: bool = False,
+    ) -> "Budget":
+        """Take the sizes of a model, and texts as `count_flops` does.
+
+        texts_or_ids: texts, pairs, or token id lists that include the special tokens. reads_first_row: a model tells
+        by its head; for a config it is False unless given.
+        """
+        is_config = isinstance(model_or_config, PreTrainedConfig)
+        config = model_or_config if is_config else model_or_config.config
+        adapter = adapter_for(config)
+        if reads_first_row is None:
+            reads_first_row = not is_config and _reads_first_row(model_or_config, adapter)
+        lists = [
+            np.asarray(ids, dtype=np.int64) for ids in token_ids(texts_or_ids, tokenizer, adapter.max_length(config))
+        ]
+        return cls(
+            speedup,
+            adapter.shape(config),
+            np.concatenate(lists) if lists else np.empty(0, dtype=np.int64),
+            np.array([len(ids) for ids in lists], dtype=np.int64),
+            reads_first_row,
+            held_out,
+        )
+
+    def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
+        """Return the speed-up that a table reaches on new texts like these.
+
+        exit_layers: (vocab,). counted: whether the table knows the tokens of a corpus only, and sends all others to the
+        last layer; then, unless that was another corpus, tokens that only one text showed count as unseen there.
+        """
+        if self.ids.max() >= len(exit_layers) or self.ids.min() < 0:
+            raise InputError(
+                f"token id {self.ids.max()} of the budget's texts is outside the table of {len(exit_layers)} tokens; "
+                f"use one tokenizer for both"
+            )
+        ids = self._ids_as_new if counted and not self.held_out else self.ids
+        # One entry more, for unseen tokens: they are numbered -1.
+        exits = np.append(exit_layers, num_layers)[ids]
+        leaving = np.bincount(self._text * (num_layers + 1) + exits, minlength=len(self.lengths) * (num_layers + 1))
+        active = leaving.reshape(-1, num_layers + 1)[:, ::-1].cumsum(axis=1)[:, ::-1]
+        return self._full_macs(num_layers) / max(self._macs(active, num_layers), 1)
+
+    def update_costs(self, num_layers: int) -> NDArray[np.float64]:
+        """Return what one more layer costs per token in each layer when it is run for all tokens. (num_layers,)"""
+        depth = np.arange(num_layers + 1)
+        totals = [self._macs(self.lengths[:, None] * (depth <= last), num_layers) for last in depth]
+        return np.diff(np.array(totals, dtype=np.float64)) / len(self.ids)
+
+    def _macs(self, active: Counts, num_layers: int) -> int:
+        return executed_macs(replace(self.shape, layers=num_layers), self.lengths, active, self.reads_first_row)
+
+    def _full_macs(self, num_layers: int) -> int:
+        return num_layers * layer_cost(self.shape, 0, self.lengths, self.lengths).macs
+
+    @cached_property
+    def _text(self) -> Counts:
+        """The number of the text in which each token stands. (tokens,)"""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @cached_property
+    def _ids_as_new(self) -> Counts:
+        """The ids as they would be in texts that no table was built from. (tokens,)
+
+        Without the text itself, each of its types is in one text less: types of this text alone are unseen, those of
+        two texts are like the ones in one text, and so on. So each rare type gives its place to one that is in one
+        text less, all of these in turn.
+        """
+        # Each pair of a text and a type in it, and which of them each token belongs to.
+        pairs, pair_of_token = np.unique(self._text * (self.ids.max() + 1) + self.ids, return_inverse=True)
+        types = pairs % (self.ids.max() + 1)
+        texts_with = np.bincount(types)
+        stand_in: Counts = types.copy()
+        for texts in range(1, _RARE + 1):
+            places = np.flatnonzero(texts_with[types] == texts)
+            rarer = np.flatnonzero(texts_with == texts - 1) if texts > 1 else np.array([_UNSEEN])
+            if len(rarer):
+                stand_in[places] = rarer[np.arange(len(places)) % len(rarer)]
+        as_new: Counts = stand_in[pair_of_token]
+        return as_new
+
+
+def _reads_first_row(model: Any, adapter: Adapter) -> bool:
+    """Tell whether a model's head reads the first position only, converted or to be converted."""
+    encoder = getattr(model, "hashed_encoder", None)
+    if encoder is not None:
+        return bool(encoder.reads_first_row)
+    return type(model).__name__.endswith(adapter.heads_on_first_row or ("\0",))

@@ -1,0 +1,173 @@
+"""The figure of a trade-off: quality against how many times fewer operations are executed."""
+
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hashee.errors import HasheeError, InputError
+from hashee.evaluating.points import DENSE, STATIC, Point
+from hashee.files import replaced_atomically
+from hashee.texts import PathLike
+
+# Okabe and Ito's colours, which those who are colour-blind can tell apart, each with a marker of its own.
+_STYLES = {
+    "importance": ("#0072B2", "o"),
+    "frequency": ("#D55E00", "s"),
+    "mi": ("#CC79A7", "^"),
+    "clustered": ("#E69F00", "p"),
+    "random": ("#56B4E9", "v"),
+    STATIC: ("#5F5F5F", "D"),
+    DENSE: ("#000000", "*"),
+}
+_OTHERS = (("#009E73", "P"), ("#8A6D00", "h"), ("#7B3294", "<"))
+_NAMES = {STATIC: "fewer layers, no exits", "mi": "mutual information", "random": "at random"}
+_TICKS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
+_GAP = 0.06
+"""Least distance between two labels, as a part of the height."""
+
+
+def draw_tradeoff(points: Iterable[Point], path: PathLike, *, title: str = "", measure: str = "quality") -> Path:
+    """Draw points to a `.png` (or `.svg`, `.pdf`) file: one line for each kind of table, labelled where it ends."""
+    path = Path(path)
+    figure = _figure(list(points), title, measure)
+    with replaced_atomically(path) as temporary:
+        figure.savefig(temporary, dpi=160, format=path.suffix.removeprefix(".") or "png")
+    return path
+
+
+def tradeoff_png(points: Iterable[Point], *, title: str = "", measure: str = "quality") -> bytes:
+    """Return the same figure as the bytes of a PNG."""
+    buffer = BytesIO()
+    _figure(list(points), title, measure).savefig(buffer, dpi=160, format="png")
+    return buffer.getvalue()
+
+
+def _figure(points: list[Point], title: str, measure: str) -> Any:
+    drawn = [point for point in points if point.speedup is not None and point.shown is not None]
+    if not drawn:
+        raise InputError("there is nothing to draw: no point has both a speed-up and a measure of quality")
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, needed for plots only
+    except ImportError:
+        raise HasheeError('drawing needs matplotlib: pip install "hashee[speed]"') from None
+
+    figure = Figure(figsize=(8.5, 5.2), layout="constrained")
+    axes: Any = figure.subplots()
+    ends = []
+    for number, kind in enumerate(dict.fromkeys(point.hash for point in drawn)):
+        series = sorted((point for point in drawn if point.hash == kind), key=lambda point: point.speedup or 0.0)
+        colour = _draw_series(axes, series, _STYLES.get(kind) or _OTHERS[number % len(_OTHERS)])
+        ends.append((series[-1], _NAMES.get(kind, kind), colour))
+    _set_axes(axes, drawn, measure)
+    _label_ends(axes, ends)
+    if title:
+        axes.set_title(_plain(title), loc="left", fontsize=12, fontweight="bold", pad=12, parse_math=False)
+    return figure
+
+
+def _draw_series(axes: Any, series: Sequence[Point], style: tuple[str, str]) -> str:
+    colour, marker = style
+    rates, scores = [point.speedup for point in series], [_percent(point) for point in series]
+    kind = series[0].hash
+    if kind == DENSE:
+        axes.axhline(scores[0], color=colour, linewidth=1, linestyle=(0, (4, 4)), alpha=0.5, zorder=1)
+    axes.plot(rates, scores, color=colour, linewidth=1.2 if kind == STATIC else 2, alpha=0.9, zorder=2)
+    for point, rate, score in zip(series, rates, scores, strict=True):
+        # Hollow where dev would choose another model that is as cheap.
+        fill = colour if point.on_front or kind == DENSE else "white"
+        axes.errorbar(
+            rate,
+            score,
+            yerr=100 * point.shown_std if point.seeds > 1 else None,
+            color=colour,
+            marker=marker,
+            markersize={DENSE: 13, STATIC: 6}.get(kind, 8),
+            markerfacecolor=fill,
+            markeredgewidth=1.6,
+            capsize=4,
+            elinewidth=1.4,
+            zorder=3,
+        )
+        if kind == STATIC:
+            axes.annotate(
+                str(point.layers),
+                (rate, score),
+                (-7, -3),
+                textcoords="offset points",
+                ha="right",
+                va="top",
+                color=colour,
+                size=9,
+            )
+    return colour
+
+
+def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
+    rates = [point.speedup or 1.0 for point in drawn]
+    least, most = min(1.0, *rates), max(1.2, *rates)
+    axes.set_xscale("log")
+    # Room on the right for the labels.
+    axes.set_xlim(least / 1.06, most * (most / least) ** 0.32)
+    ticks = [tick for tick in _TICKS if least <= tick <= most * 1.02]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.margins(y=0.14)
+    axes.set_xlabel("times fewer multiply-accumulates executed than by the dense model")
+    split = "test" if all(point.test is not None for point in drawn) else "dev"
+    axes.set_ylabel(_plain(f"{measure} on {split}, %"), parse_math=False)
+    axes.grid(True, axis="y", color="#000000", alpha=0.1)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    notes = ["filled: no model as cheap is better on dev"]
+    if any(point.hash == STATIC for point in drawn):
+        notes.append("grey numbers: layers")
+    if any(point.seeds > 1 for point in drawn):
+        notes.append(f"bars: standard deviation over {max(point.seeds for point in drawn)} seeds")
+    axes.text(1, -0.17, ";  ".join(notes), transform=axes.transAxes, ha="right", fontsize=8, color="#555555")
+
+
+def _label_ends(axes: Any, ends: Sequence[tuple[Point, str, str]]) -> None:
+    """Write the name of each series beside its last point, moved apart where names would overlap."""
+    low, high = axes.get_ylim()
+    ordered = sorted(ends, key=lambda end: _percent(end[0]))
+    places = [(_percent(point) - low) / (high - low) for point, _, _ in ordered]
+    heights = _apart(places)
+    for (point, name, colour), place, height in zip(ordered, places, heights, strict=True):
+        # The dashed line of the dense model would run through its name.
+        above = 9 if point.hash == DENSE else 0
+        axes.annotate(
+            _plain(name),
+            (point.speedup, _percent(point)),
+            (10, above + (height - place) * axes.bbox.height * 72 / axes.figure.dpi),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=10,
+            fontweight="bold",
+            parse_math=False,
+        )
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """Move rising places apart until each is at least a gap above the one before, as little as need be."""
+    moved = list(places)
+    for _ in range(100):
+        close = [number for number, (one, two) in enumerate(pairwise(moved)) if two - one < _GAP - 1e-6]
+        if not close:
+            break
+        for number in close:
+            push = (_GAP - (moved[number + 1] - moved[number])) / 2
+            moved[number] -= push
+            moved[number + 1] += push
+    return moved
+
+
+def _plain(text: str) -> str:
+    """Return a text that fonts can draw: control characters have no glyph."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def _percent(point: Point) -> float:
+    return 100 * (point.shown or 0.0)

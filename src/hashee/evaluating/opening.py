@@ -1,0 +1,274 @@
+"""Opening what is evaluated: converted, dense or exported, from a folder or as it is."""
+
+import copy
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+from transformers.utils import logging
+
+from hashee.adapters import Adapter, adapter_for
+from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
+from hashee.evaluating.labels import check_head, check_problem, head_for, output_order
+from hashee.evaluating.settings import EvaluateSettings
+from hashee.export import export_onnx
+from hashee.export.onnx import DESCRIPTION, GRAPH
+from hashee.export.packages import require
+from hashee.export.runtime import ExportedModel
+from hashee.fitting.encoding import Encoder
+from hashee.loading import load
+from hashee.model import HashedModel, check_finite
+from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.speed.machine import usable_cores
+from hashee.table import ExitTable
+from hashee.tasks.task import Kind, Task
+from hashee.texts import Text
+
+Array = NDArray[Any]
+Run = Callable[[dict[str, Array]], Array]
+"""From arrays (batch, length) by name to answers (batch, ...)."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that answers a task, on whatever runtime, and what must be known of it."""
+
+    source: str
+    """Its folder; its class if it was given as an object that has none."""
+    model: Any
+    config: Any
+    tokenizer: Any
+    task: Task
+    order: list[int]
+    """The output that answers for each label of the task: (labels,)."""
+    run: Run
+    table: ExitTable | None
+    """None for a dense model, which transformers runs."""
+    reads_first_row: bool = False
+    backend: str = "torch"
+
+    @property
+    def adapter(self) -> Adapter:
+        """What hashee knows of the model's family."""
+        return adapter_for(self.config)
+
+    @property
+    def layers(self) -> int:
+        """Layers that the model has."""
+        return self.adapter.shape(self.config).layers
+
+    @property
+    def encoder(self) -> Encoder:
+        """How examples are tokenized for this model."""
+        longest = min(self.adapter.max_length(self.config), self.tokenizer.model_max_length)
+        return Encoder(self.task, self.tokenizer, longest, self.adapter.token_types)
+
+    def predict(self, texts: Sequence[Text], progress: bool) -> Iterator[Array]:
+        """Yield the logits for each text, with the outputs in the model's own order: (outputs,)."""
+        if self.table is not None:
+            answers: Iterator[Array] = self.model.predict(texts, tokenizer=self.tokenizer, progress=progress)
+            return answers
+        scorer = Scorer(self.run, self.encoder.max_length, self.adapter.token_types, exit_layers=None)
+        return predict(scorer, texts, self.tokenizer, Batching(), progress)
+
+    def cut_at(self, max_length: int | None) -> "Opened":
+        """Return the same model for texts that are cut at so many tokens."""
+        if max_length is None:
+            return self
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.model_max_length = min(max_length, tokenizer.model_max_length)
+        return replace(self, tokenizer=tokenizer)
+
+
+def open_model(source: Any, task: Task, settings: EvaluateSettings, tokenizer: Any = None) -> Opened:
+    """Open a folder or take a model, and check that it can answer the task.
+
+    source: a folder that `hashee fit`, `save_pretrained` or `export_onnx` wrote, a Hub id of a dense model, or any of
+    the models that these give.
+    """
+    if isinstance(source, ExportedModel):
+        return _exported(source, task, settings, tokenizer)
+    if isinstance(source, PreTrainedModel):
+        if settings.backend != "torch" or settings.quantize is not None:
+            raise UnsupportedOption("backend and quantize are for folders; give the model that is to be evaluated")
+        check_head(type(source).__name__, source.config, task, type(source).__name__)
+        return _in_torch(source, task, settings, tokenizer)
+    source = str(source)
+    if settings.backend != "torch":
+        return _on_backend(Path(source), task, settings, tokenizer)
+    config = _config(source)
+    check_head((config.architectures or ["model without a head"])[0], config, task, source)
+    if getattr(config, "hashee", None) is None:
+        if settings.quantize is not None:
+            raise UnsupportedOption(f"quantize is for models with exits; the model in {source} is dense")
+        model = _dense(source, task)
+    else:
+        model = load(source, quantize=settings.quantize)
+    return _in_torch(model, task, settings, tokenizer)
+
+
+def open_dense(source: str, task: Task, settings: EvaluateSettings, device: Any) -> Opened:
+    """Open the dense model that a model is compared with."""
+    opened = open_model(source, task, replace(settings, backend="torch", quantize=None))
+    opened.model.to(device)
+    return opened
+
+
+def _in_torch(model: Any, task: Task, settings: EvaluateSettings, tokenizer: Any) -> Opened:
+    source = model.config.name_or_path or type(model).__name__
+    model.eval()
+    hashed = isinstance(model, HashedModel)
+    if tokenizer is None:
+        tokenizer = _tokenizer(model.config.name_or_path, task, model if hashed else None)
+
+    def run(arrays: dict[str, Array]) -> Array:
+        with torch.inference_mode():
+            output = model(**{name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()})
+        answers: Array = answers_in(output).float().cpu().numpy()
+        return answers
+
+    return Opened(
+        source=source,
+        model=model,
+        config=model.config,
+        tokenizer=tokenizer,
+        task=task,
+        order=output_order(model.config, task, settings.label_names, source),
+        run=run,
+        table=model.exit_table if hashed else None,
+        reads_first_row=hashed and bool(model.hashed_encoder.reads_first_row),
+    )
+
+
+def _on_backend(folder: Path, task: Task, settings: EvaluateSettings, tokenizer: Any) -> Opened:
+    """Open an exported folder, or export a converted model for this evaluation alone."""
+    if settings.quantize is not None:
+        raise UnsupportedOption(f"quantize={settings.quantize!r} is for backend torch, not {settings.backend}")
+    threads = settings.threads or usable_cores()
+    if (folder / DESCRIPTION).exists():
+        return _exported(load(folder, settings.backend, threads=threads), task, settings, tokenizer)
+    model = load(folder)
+    check_head(type(model).__name__, model.config, task, str(folder))
+    tokenizer = tokenizer or model.tokenizer
+    with tempfile.TemporaryDirectory(prefix="hashee-evaluate-") as temporary:
+        exported = load(export_onnx(model, temporary, tokenizer=tokenizer), settings.backend, threads=threads)
+        opened = _exported(exported, task, settings, tokenizer)
+    return replace(opened, source=str(folder))
+
+
+def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, tokenizer: Any) -> Opened:
+    folder = str(model.folder)
+    config = _config(folder)
+    axes = len(model.description["outputs"].get("logits", ()))
+    if axes != (3 if task.kind is Kind.TAGS else 2):
+        raise InputError(
+            f"the graph in {folder} has the outputs {', '.join(model.outputs)}; {task.name} needs the logits of a "
+            f"head of the kind {head_for(task)}"
+        )
+    check_problem(config, task, folder)
+    return Opened(
+        source=folder,
+        model=model,
+        config=config,
+        tokenizer=tokenizer or model.tokenizer,
+        task=task,
+        order=output_order(config, task, settings.label_names, folder),
+        run=lambda arrays: np.asarray(answers_in(model(**arrays))),
+        table=_table_in_graph(model, config),
+        reads_first_row=bool(model.description["reads_first_row"]),
+        backend=model.backend,
+    )
+
+
+def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
+    """Return the exit table that is a constant of an exported graph."""
+    onnx = require("onnx", "onnx")
+    graph = onnx.load(model.folder / GRAPH).graph
+    for constant in graph.initializer:
+        if constant.name.startswith("exit_table"):
+            layers = torch.from_numpy(onnx.numpy_helper.to_array(constant).astype(np.int64))
+            return ExitTable.from_parts(layers, config.hashee["table"])
+    raise CheckpointError(f"the graph in {model.folder} holds no exit table; export the model again")
+
+
+def _dense(source: str, task: Task) -> Any:
+    """Load a dense model with all of its head; what transformers would only report missing is an error."""
+    auto_class: Any = AutoModelForTokenClassification if task.kind is Kind.TAGS else AutoModelForSequenceClassification
+    try:
+        model, info = auto_class.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    except Exception as error:
+        raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise CheckpointError(f"{source} lacks {len(missing)} weights, such as {missing[0]}; save the model again")
+    check_finite(model, source)
+    return model
+
+
+def _config(source: str) -> Any:
+    # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
+    if (source.startswith((".", "/", "~")) or source.count("/") > 1) and not Path(source).exists():
+        raise InputError(f"there is no model in {source}: no such folder")
+    if Path(source).is_dir() and not (Path(source) / "config.json").exists():
+        raise CheckpointError(f"{source} holds no config.json; name the folder of a model")
+    try:
+        return AutoConfig.from_pretrained(source)
+    except Exception as error:
+        raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
+
+
+def _tokenizer(source: str, task: Task, hashed: Any) -> Any:
+    if hashed is not None and (hashed._tokenizer is not None or not source):
+        return hashed.tokenizer
+    if not source:
+        raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
+    # Byte-level tokenizers take single words only if each is to begin with a space.
+    options = {"add_prefix_space": True} if task.kind is Kind.TAGS else {}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    except Exception as error:
+        raise HasheeError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
+    if hashed is not None:
+        hashed.use_tokenizer(tokenizer)
+    return tokenizer
+
+
+def read_run(folder: str | Path) -> dict[str, Any] | None:
+    """Return what the run.json of a fitted folder says, or None if there is none that can be read."""
+    try:
+        run = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return run if isinstance(run, dict) and "settings" in run else None
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' reports and bars from burying ours."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,161 @@
+"""`hashee.fit`: from a backbone and labelled texts to a model with exits."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashee.errors import HasheeError, InputError
+from hashee.fitting.settings import INDIFFERENT, FitSettings
+
+if TYPE_CHECKING:
+    from hashee.fitting.processes import Processes
+    from hashee.tasks import TaskData
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit leaves behind."""
+
+    model: Any
+    """The fitted model, in eval mode; its folder can be opened with `from_pretrained` and `hashee.load`."""
+    run: dict[str, Any]
+    """What `run.json` holds: metrics, macs, seconds, settings, versions, ..."""
+    folder: Path
+
+
+def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
+    """Fit a model with exits to a task and write it to a folder.
+
+    Takes the fields of `FitSettings`, or settings and what shall differ from them. With `resume=True`, `output` is
+    enough: the rest is read from there, and what is given must be as it was.
+    """
+    # Imported here, because the Trainer takes seconds and the packages for training are an extra.
+    _require_packages()
+    from hashee.fitting.outcome import each_hash, fit_once  # noqa: PLC0415
+    from hashee.fitting.processes import current_processes  # noqa: PLC0415
+    from hashee.fitting.search import require_optuna, searched  # noqa: PLC0415
+    from hashee.fitting.seeds import fit_seeds  # noqa: PLC0415
+    from hashee.loading import load  # noqa: PLC0415
+
+    settings = complete_settings(settings, fields)
+    if settings.search is not None:
+        require_optuna()
+    with _quiet_transformers():
+        processes = current_processes()
+        data = settings.load_data()
+        processes.main_only(lambda: claim_output(settings, data))
+        if processes.is_main and not settings.quiet:
+            for note in data.notes:
+                print(f"note: {note}", file=sys.stderr)
+        if settings.seeds > 1:
+            each = _searched_settings(settings, data, processes) if settings.search is not None else settings
+            run = fit_seeds(settings, each, data, processes, each_hash)
+        else:
+            run = fit_once(settings, data, processes, each_hash if settings.search is None else searched)
+        return FitResult(load(settings.output), run, settings.output)
+
+
+def complete_settings(settings: FitSettings | None, fields: dict[str, Any]) -> FitSettings:
+    """Return settings with changes; those of a run that is resumed are read from its folder."""
+    known = [field.name for field in dataclass_fields(FitSettings)]
+    for name in fields:
+        if name not in known:
+            raise InputError(f"there is no setting {name!r}; the settings are {', '.join(known)}")
+    if settings is not None:
+        return replace(settings, **fields)
+    if fields.get("resume") and "output" in fields:
+        stored = stored_settings(Path(fields["output"]))
+        if stored is not None:
+            if isinstance(stored["task"], dict) and "task" not in fields:
+                raise InputError(
+                    f"the run in {fields['output']} was given its data ({stored['task']['name']}) in Python; "
+                    f"resume it there, with task="
+                )
+            kept = {name: value for name, value in stored.items() if name not in INDIFFERENT}
+            return FitSettings(**(kept | fields))
+    for name in ("task", "output"):
+        if name not in fields:
+            raise InputError(f"{name} is missing; say {'what to fit' if name == 'task' else 'where to write'}")
+    return FitSettings(**fields)
+
+
+def stored_settings(output: Path) -> dict[str, Any] | None:
+    """Return the settings of the run in a folder, finished or not."""
+    from hashee.fitting.stage import read_json  # noqa: PLC0415
+
+    run = read_json(output / "run.json")
+    stored: dict[str, Any] | None = read_json(output / "work" / "settings.json") or (run or {}).get("settings")
+    return stored
+
+
+def claim_output(settings: FitSettings, data: "TaskData") -> None:
+    """Raise if the output folder holds something that is not to be lost; note the settings of a new run there."""
+    from hashee.fitting.stage import read_json, write_json  # noqa: PLC0415
+
+    output = settings.output
+    stored = stored_settings(output)
+    if stored is None:
+        if (output / "config.json").exists():
+            raise InputError(f"{output} holds a model that was not fitted here; name another output")
+        if settings.resume and not output.exists():
+            raise InputError(f"there is nothing to resume in {output}")
+    elif settings.overwrite:
+        for path in (output / "run.json", output / "search.db"):
+            path.unlink(missing_ok=True)
+        for folder in (output / "work", *output.glob("seed-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+    elif not settings.resume:
+        raise InputError(f"{output} holds a run already; go on with it (--resume) or replace it (--overwrite)")
+    else:
+        differences = settings.differences(stored)
+        if differences:
+            raise InputError(f"{output} was begun otherwise: {differences[0]}; name another output, or --overwrite")
+        seen = read_json(output / "work" / "data.json")
+        if seen is not None and seen["fingerprint"] != data.fingerprint:
+            raise InputError(f"the data have changed since the run in {output} was begun; start again with --overwrite")
+    if not (output / "run.json").exists():
+        write_json(output / "work" / "settings.json", settings.to_dict())
+        write_json(output / "work" / "data.json", {"fingerprint": data.fingerprint})
+
+
+def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Processes") -> FitSettings:
+    """Search with the first seed, and return settings in which what was found is fixed: the paper's protocol."""
+    from hashee.fitting.search import searched  # noqa: PLC0415
+    from hashee.fitting.stages import Fit  # noqa: PLC0415
+
+    trial = Fit(settings, data, processes)
+    choice = searched(trial, trial.dense() if settings.needs_dense else None)
+    recipe = choice.fit.recipe
+    found = {name: getattr(recipe, name) for name in ("learning_rate", "batch_size", "epochs", "warmup_ratio")}
+    found |= {"weight_decay": recipe.weight_decay, "hash": choice.best.hash}
+    if settings.table is not None:
+        found.pop("hash")
+    return replace(settings, search=None, **found)
+
+
+def _require_packages() -> None:
+    try:
+        import accelerate  # type: ignore[import-untyped]  # noqa: F401, PLC0415
+    except ImportError:
+        raise HasheeError('fitting needs accelerate: pip install "hashee[train]"') from None
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers' reports and bars from burying ours."""
+    from transformers.utils import logging  # noqa: PLC0415
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,135 @@
+"""Choosing exit tables: everything that a fit knows of how they are made."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hashee.budget import Budget
+from hashee.checkpoint import read_table
+from hashee.errors import InputError, TableError
+from hashee.fitting.backbone import Backbone
+from hashee.fitting.encoding import Encoded
+from hashee.fitting.settings import FitSettings
+from hashee.importance import measure_importance
+from hashee.predict import Batching, make_batches
+from hashee.table import ExitTable
+from hashee.tasks import Kind, TaskData
+from hashee.texts import Text
+
+_MEASURED = 20_000
+"""Training examples at the most that importance is measured on, and that speed-ups are counted on."""
+_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8)
+"""Of the frequency table's speed-up, tried in turn for importance."""
+_IGNORED = -100
+"""What transformers' losses take for 'no target here'."""
+
+
+@dataclass(frozen=True)
+class TableInputs:
+    """What tables are made from."""
+
+    data: TaskData
+    train: Encoded
+    backbone: Backbone
+
+
+def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
+    """Return the exit table of a kind (`frequency`, ..., or `table` for one of the user's own).
+
+    dense: a dense model of the table's depth, fitted if the kind is `importance`; it is not changed.
+    """
+    tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
+    if kind == "table":
+        return _own_table(settings, inputs)
+    options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
+    options["budget"] = None if settings.speedup is None else _budget(settings.speedup, inputs, dense)
+    if kind == "random":
+        return ExitTable.at_random(tokenizer, seed=settings.seed, **options)
+    if kind == "clustered":
+        return ExitTable.by_clusters(tokenizer, dense, seed=settings.seed, **options)
+    if kind == "mi":
+        texts, labels = _texts(inputs.data, with_dev=False), _labels(inputs.data)
+        return ExitTable.by_mutual_information(tokenizer, texts, labels, progress=False, **options)
+    if kind == "importance":
+        return _by_importance(settings, inputs, dense)
+    return ExitTable.by_frequency(tokenizer, _texts(inputs.data), progress=False, **options)
+
+
+def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
+    tokenizer = inputs.backbone.tokenizer
+    importance = measure_importance(dense, _batches(inputs, dense), tokenizer=tokenizer, progress=False)
+
+    def table(budget: Budget) -> ExitTable:
+        return ExitTable.by_importance(tokenizer, importance, budget, min_exit=settings.min_exit, model=dense)
+
+    if settings.speedup is not None:
+        return table(_budget(settings.speedup, inputs, dense))
+    # Importance has no cost of its own: it spends as much as the frequency table does.
+    peer = table_for("frequency", settings, inputs, dense)
+    budget = _budget(1.0, inputs, dense)
+    reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
+    for share in _SHARES:
+        try:
+            return table(replace(budget, speedup=share * reached))
+        except TableError as error:
+            # Few buckets may send more tokens out early than importance knows.
+            refused = error
+    raise refused
+
+
+def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
+    if settings.table is None:
+        raise InputError("no folder of an exit table was given; set table")
+    table = read_table(settings.table, inputs.backbone.tokenizer)
+    if table.num_layers != inputs.backbone.depth:
+        raise InputError(
+            f"the table in {settings.table} is for {table.num_layers} layers but the model keeps "
+            f"{inputs.backbone.depth}; set depth to {table.num_layers}"
+        )
+    return table
+
+
+def _budget(speedup: float, inputs: TableInputs, dense: Any) -> Budget:
+    """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept."""
+    depth, full = inputs.backbone.depth, inputs.backbone.layers
+    ids = [inputs.train.ids[place].tolist() for place in _sample(len(inputs.train))]
+    return Budget.of(speedup * depth / full, dense, ids)
+
+
+def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:
+    """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at."""
+    splits = (data.train, data.dev) if with_dev else (data.train,)
+    if data.task.kind is Kind.TAGS:
+        return [" ".join(words) for split in splits for words in split.texts]
+    return [text for split in splits for text in split.texts]  # type: ignore[misc]
+
+
+def _labels(data: TaskData) -> list[Any]:
+    if data.task.kind is Kind.TAGS:
+        raise InputError("the hash mi needs a label for each text, not for each word; choose another hash")
+    targets = list(data.train.targets or ())
+    # Texts with the same set of labels are of one class.
+    return [str(target) for target in targets] if data.task.kind is Kind.LABELS else targets
+
+
+def _batches(inputs: TableInputs, dense: Any) -> Iterator[dict[str, Tensor]]:
+    """Yield training examples with labels, as a dense model takes them."""
+    train = inputs.train
+    places = _sample(len(train))
+    for batch in make_batches([train.ids[place].tolist() for place in places], None, Batching()):
+        chosen = [places[number] for number in batch]
+        tensors = train.inputs(chosen)
+        labels, words = train.answers(chosen), train.word_rows(chosen)
+        if words is not None:
+            flat = torch.full((tensors["input_ids"].numel(),), _IGNORED)
+            labels = flat.index_copy(0, words, labels).view_as(tensors["input_ids"])
+        yield {name: tensor.to(dense.device) for name, tensor in (tensors | {"labels": labels}).items()}
+
+
+def _sample(examples: int) -> list[int]:
+    order = np.random.default_rng(0).permutation(examples)
+    return sorted(order[:_MEASURED].tolist())

@@ -148,6 +148,7 @@ def test_the_terminal_shows_texts_as_they_are(evaluation: Evaluation) -> None:
     for part in ("paper's count", "executed", "texts per second", "peak memory", "agreement with the dense model"):
         assert part in plain
     assert f"{evaluation.cost.layers[1].active / evaluation.cost.tokens:.1%}" in plain
+    assert "paper's count" in str(evaluation) and "\x1b" not in str(evaluation)
 
 
 def test_colours_get_darker_and_their_texts_can_be_read() -> None:

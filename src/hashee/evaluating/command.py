@@ -83,6 +83,8 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         raise typer.Exit(130) from None
+    if not _is_main():
+        return
     if as_json:
         print(json.dumps([asdict(point) for point in points], allow_nan=False))
     else:
@@ -133,6 +135,12 @@ class SeveralValues(TyperCommand):
                 spread.append(several)
             spread.append(argument)
         return super().parse_args(ctx, spread)
+
+
+def _is_main() -> bool:
+    from hashee.fitting.processes import current_processes  # noqa: PLC0415  # its packages are an extra
+
+    return current_processes().is_main
 
 
 def _was_given(context: typer.Context, name: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of evaluation.json."""
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,12 @@ class Evaluation:
                 # Texts may hold halves of surrogate pairs, which no file of UTF-8 can.
                 temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         return folder
+
+    def __str__(self) -> str:
+        console = Console(width=_WIDTH, file=StringIO(), color_system=None)
+        with console.capture() as page:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in page.get().splitlines())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield rendered(self)

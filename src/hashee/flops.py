@@ -164,8 +164,8 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
 
 
 def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
-    """Count all layers as the engine runs each text on its own on a CPU: the cheaper form of attention, unread rows left
-    out, the first layer's projections looked up where the family allows it (of types that were met before).
+    """Count all layers as the engine runs each text on its own on a CPU: the cheaper form of attention, unread rows
+    left out, the first layer's projections looked up where the family allows it (of types that were met before).
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """

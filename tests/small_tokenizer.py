@@ -1,9 +1,11 @@
-"""A small real tokenizer, made in memory."""
+"""Small real tokenizers, made in memory."""
 
+import json
 import string
+from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, RobertaTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[ENT]"]
 WORDS = ["the", "a", "of", "and", "film", "story", "good", "bad", "great", "dull", "plot", "actor", "never", "always"]
@@ -32,3 +34,20 @@ def make_tokenizer() -> PreTrainedTokenizerBase:
         additional_special_tokens=["[ENT]"],
         model_max_length=64,
     )
+
+
+def make_byte_level_tokenizer(**options: Any) -> RobertaTokenizer:
+    """Return a new byte-level BPE tokenizer, RoBERTa's: every word above is one token after a space."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=512,
+        show_progress=False,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=alphabet,
+    )
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.train_from_iterator([f" {word}" for word in WORDS], trainer)
+    learnt = json.loads(backend.to_str())["model"]
+    merges = [tuple(pair) for pair in learnt["merges"]]
+    return RobertaTokenizer(vocab=learnt["vocab"], merges=merges, model_max_length=64, **options)

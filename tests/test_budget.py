@@ -92,7 +92,7 @@ def builders(words: PreTrainedTokenizerBase) -> dict[str, Build]:
     matrix = torch.randn(CONFIG.vocab_size, 8, generator=torch.Generator().manual_seed(0))
     size = CONFIG.vocab_size
     return {
-        "importance": lambda budget, **o: ExitTable.by_importance(words, importance, budget, **o),
+        "importance": lambda budget, **o: ExitTable.from_importance(words, importance, budget, **o),
         "frequency": lambda budget, **o: ExitTable.by_frequency(words, counts, 6, budget=budget, vocab_size=size, **o),
         "mutual information": lambda budget, **o: ExitTable.by_mutual_information(
             words, counts, None, 6, budget=budget, vocab_size=size, **o
@@ -275,7 +275,7 @@ def test_types_that_move_together_are_told_apart(words: PreTrainedTokenizerBase)
     importance = made_up_importance(words, TRAIN, coarse=True)
     for speedup in (1.5, 2, 2.7):
         budget = Budget.of(speedup, CONFIG, TRAIN)
-        table = ExitTable.by_importance(words, importance, budget, shrinkage=Shrinkage(pseudo_counts=0))
+        table = ExitTable.from_importance(words, importance, budget, shrinkage=Shrinkage(pseudo_counts=0))
         assert speedup <= table.parameters["counted_speedup"] + 1e-4 <= 1.005 * speedup
 
 
@@ -286,7 +286,7 @@ def test_one_heavy_type_does_not_spoil_the_count(words: PreTrainedTokenizerBase)
         budget = Budget.of(speedup, CONFIG, heavy)
         for table in (
             ExitTable.by_frequency(words, counts, 6, budget=budget),
-            ExitTable.by_importance(words, importance, budget),
+            ExitTable.from_importance(words, importance, budget),
             ExitTable.at_random(words, 6, budget=budget, vocab_size=CONFIG.vocab_size),
         ):
             assert speedup <= table.parameters["counted_speedup"] + 1e-4 <= 1.005 * speedup
@@ -318,7 +318,7 @@ def test_fewer_buckets_narrow_the_range(words: PreTrainedTokenizerBase) -> None:
 def test_a_table_remembers_how_it_was_solved(words: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     importance = made_up_importance(words, TRAIN)
     shrinkage = Shrinkage(prior="frequency", pseudo_counts=3)  # type: ignore[arg-type]
-    table = ExitTable.by_importance(words, importance, Budget.of(2, CONFIG, TRAIN), shrinkage=shrinkage)
+    table = ExitTable.from_importance(words, importance, Budget.of(2, CONFIG, TRAIN), shrinkage=shrinkage)
     known = {name: table.parameters[name] for name in ("signal", "signed", "prior", "pseudo_counts", "min_exit")}
     assert known == {"signal": "loss", "signed": False, "prior": "frequency", "pseudo_counts": 3, "min_exit": 1}
     assert table.parameters["lambda"] > 0 and table.method == "importance"
@@ -331,7 +331,7 @@ def test_a_table_remembers_how_it_was_solved(words: PreTrainedTokenizerBase, tmp
 
 def test_types_worth_more_stay_longer(words: PreTrainedTokenizerBase) -> None:
     importance = made_up_importance(words, TRAIN)
-    table = ExitTable.by_importance(words, importance, Budget.of(2, CONFIG, TRAIN))
+    table = ExitTable.from_importance(words, importance, Budget.of(2, CONFIG, TRAIN))
     seen = np.flatnonzero(importance.counts)[2:]
     worth, exits = importance.worth()[seen].sum(axis=1), table.exit_layers.numpy()[seen]
     frequent = importance.counts[seen] >= 10
@@ -353,17 +353,17 @@ def test_impossible_budgets_are_refused(words: PreTrainedTokenizerBase) -> None:
     with pytest.raises(InputError, match="outside the table of 10 tokens"):
         ExitTable.at_random(10, 6, budget=Budget.of(2, CONFIG, TRAIN))
     with pytest.raises(TableError, match="min_exit=7 is beyond the last layer"):
-        ExitTable.by_importance(words, made_up_importance(words, TRAIN), Budget.of(2, CONFIG, TRAIN), min_exit=7)
+        ExitTable.from_importance(words, made_up_importance(words, TRAIN), Budget.of(2, CONFIG, TRAIN), min_exit=7)
 
 
 def test_importance_of_another_tokenizer_is_refused(
     words: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     with pytest.raises(TableMismatch, match="measured with another tokenizer"):
-        ExitTable.by_importance(tokenizer, made_up_importance(words, TRAIN), Budget.of(2, CONFIG, TRAIN))
+        ExitTable.from_importance(tokenizer, made_up_importance(words, TRAIN), Budget.of(2, CONFIG, TRAIN))
     special = [[CLS, SEP]]
     with pytest.raises(TableError, match="holds a token that could exit"):
-        ExitTable.by_importance(words, made_up_importance(words, special), Budget.of(2, CONFIG, TRAIN))
+        ExitTable.from_importance(words, made_up_importance(words, special), Budget.of(2, CONFIG, TRAIN))
 
 
 # --- real texts ---

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import hashee.block
+import hashee.plan
 from architectures import (
     FAMILIES,
     LAYERS,
@@ -88,6 +89,26 @@ def test_every_form_of_attention_equals_reference(
     with torch.inference_mode():
         ours, theirs, _ = run_both(family, exits_kind, mask_kind)
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
+
+
+@pytest.mark.parametrize("mask_kind", MASKS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+    after_attention = hashee.block._after_attention
+
+    def counted(block: Block, dropout: Any, context: Tensor, active: Tensor) -> Tensor:
+        parts.append(len(active))
+        return after_attention(block, dropout, context, active)
+
+    monkeypatch.setattr(hashee.block, "_after_attention", counted)
+    monkeypatch.setattr(hashee.block, "SLICE", 7)
+    monkeypatch.setattr(hashee.plan, "MOST_SEATS", 10)
+    with torch.no_grad():
+        ours, theirs, _ = run_both(family, "random exits", mask_kind)
+    assert distance(ours, theirs) <= FORWARD_TOLERANCE
+    assert len(parts) > LAYERS
+    assert max(parts) <= 7
 
 
 @pytest.mark.parametrize("exits_kind", EXITS)

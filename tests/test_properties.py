@@ -95,7 +95,15 @@ def test_plan_is_a_permutation_of_the_real_tokens(rows: list[list[tuple[int, boo
             assert torch.equal(seated[step.unseat], torch.arange(step.active))
 
 
-@given(sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), max_size=40))
-def test_groups_are_neighbours_and_cover_every_sequence(sizes: list[tuple[int, int]]) -> None:
-    groups = split_by_size([length for length, _ in sizes], [queries for _, queries in sizes])
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), max_size=40),
+    most_seats=st.none() | st.integers(1, 400),
+)
+def test_groups_are_neighbours_and_cover_every_sequence(sizes: list[tuple[int, int]], most_seats: int | None) -> None:
+    lengths = [length for length, _ in sizes]
+    groups = split_by_size(lengths, [queries for _, queries in sizes], most_seats=most_seats)
     assert [place for first, last in groups for place in range(first, last)] == list(range(len(sizes)))
+    if most_seats is not None:
+        assert all(
+            last - first == 1 or (last - first) * max(lengths[first:last]) <= most_seats for first, last in groups
+        )

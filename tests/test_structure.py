@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "hashee"
 
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
-    {"errors", "files"},
+    {"errors", "files", "packages"},
     {"texts", "embedded"},
     {"tasks"},
     {"hashing", "models"},
@@ -31,6 +31,7 @@ LAYERS = [
     {"families"},
     {"convert"},
     {"export", "quantize", "importance"},
+    {"labelled"},
     {"loading", "speed"},
     {"fitting"},
     {"evaluating"},

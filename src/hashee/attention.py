@@ -6,6 +6,7 @@ need no projection at all, which pays when few tokens are active. The key bias s
 the softmax cancels it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,37 +43,70 @@ def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: i
     return plain - absorbed
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layer: LayerPlan,
-    *,
-    heads: int,
-    scale: float,
-    dropout: float = 0.0,
-    bias: Tensor | None = None,
-) -> Tensor:
+@dataclass(frozen=True)
+class Attention:
+    """How a layer attends, whatever its queries, keys and values are."""
+
+    heads: int
+    scale: float
+    dropout: float = 0.0
+    bias: Tensor | None = None
+    """(sequences, heads, longest, longest) added to the scores, in seat order."""
+
+
+Seated = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values by sequence: (sequences, heads, seats, head width) each."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, layer: LayerPlan, attention: Attention) -> Tensor:
     """Let each active token read every token of its own sequence.
 
-    query: (active, width); key, value: (tokens, width); bias: (sequences, heads, longest, longest) added to the
-    scores, in seat order. Returns (active, width).
+    query: (active, width); key, value: (tokens, width). Returns (active, width).
     """
-    # Frozen tokens keep answering as keys, so only queries shrink.
-    contexts = [
-        F.scaled_dot_product_attention(
-            _seat(query, group.query_seats, heads),
-            _seat(key, group.seats, heads),
-            _seat(value, group.seats, heads),
-            attn_mask=_mask(group, bias, query),
-            dropout_p=dropout,
-            scale=scale,
+
+    def seated(group: Group) -> Seated:
+        # Frozen tokens keep answering as keys, so only queries shrink.
+        sizes = (group.query_seats, group.seats, group.seats)
+        query_seats, key_seats, value_seats = (
+            _by_sequence(rows.index_select(0, seats.flatten()), seats, attention.heads)
+            for rows, seats in zip((query, key, value), sizes, strict=True)
         )
-        .transpose(1, 2)
-        .flatten(2)
-        .flatten(0, 1)
-        for group in layer.groups
-    ]
+        return query_seats, key_seats, value_seats
+
+    return _attend(seated, layer, attention)
+
+
+def attend_looked_up(
+    looked_up: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]], layer: LayerPlan, attention: Attention
+) -> Tensor:
+    """Do what `attend` does with queries, keys and values that are looked up group by group, where they are read.
+
+    looked_up: (rows,) packed rows -> the three, (rows, width) each. Returns (active, width).
+    """
+
+    def seated(group: Group) -> Seated:
+        query, key, value = (
+            _by_sequence(rows, group.seats, attention.heads) for rows in looked_up(group.seats.flatten())
+        )
+        # The tokens that ask have the first seats.
+        return query[:, :, : group.query_seats.shape[1]], key, value
+
+    return _attend(seated, layer, attention)
+
+
+def _attend(seated: Callable[[Group], Seated], layer: LayerPlan, attention: Attention) -> Tensor:
+    contexts = []
+    for group in layer.groups:
+        query, key, value = seated(group)
+        context = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=_mask(group, attention.bias, query),
+            dropout_p=attention.dropout,
+            scale=attention.scale,
+        )
+        contexts.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
     return _joined(contexts).index_select(0, layer.unseat)
 
 
@@ -119,10 +153,9 @@ def _takes_kernel(query: Tensor, states: Tensor, weights: Weights, heads: int) -
     return query.shape[1] // heads % 4 == 0 and native.takes((query, states), (weights.key, weights.value))
 
 
-def _seat(rows: Tensor, seats: Tensor, heads: int) -> Tensor:
-    """Lay packed rows out by sequence: (rows, width) -> (sequences, heads, seats, head width)."""
-    seated = rows.index_select(0, seats.flatten())
-    return seated.view(*seats.shape, heads, -1).transpose(1, 2)
+def _by_sequence(rows: Tensor, seats: Tensor, heads: int) -> Tensor:
+    """View rows that lie in the order of seats: (sequences * seats, width) -> (sequences, heads, seats, head width)."""
+    return rows.view(*seats.shape, heads, -1).transpose(1, 2)
 
 
 def _mask(group: Group, bias: Tensor | None, query: Tensor) -> Tensor | None:

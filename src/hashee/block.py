@@ -1,16 +1,22 @@
 """The maths of one encoder layer on packed rows; the only place where it is written."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
-from hashee.attention import Weights, absorbing_saves, attend, attend_absorbed
-from hashee.linear import feed_forward, is_bare_linear, project
+from hashee.activation import activate
+from hashee.attention import Attention, Weights, absorbing_saves, attend, attend_absorbed, attend_looked_up
+from hashee.linear import is_bare_linear, project
 from hashee.plan import LayerPlan, Plan
+
+SLICE = 1024
+"""Rows that run through the rest of a layer together: what lies between its products should stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +57,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Projected:
-    """What a layer's states are projected to, known before it runs: looked up, or from its last run (ALBERT)."""
+    """What a layer's states were projected to when it last ran (ALBERT)."""
 
     key: Tensor
     value: Tensor
     """(tokens, width) each."""
     changed: int
     """The first rows, whose states have changed since."""
-    query: Tensor | None = None
-    """(tokens, width), if they are known too."""
+
+
+class LookedUp(Protocol):
+    """What the states of the first layer are projected to, without a product."""
+
+    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of packed rows. rows: (rows,). Each (rows, width)"""
 
 
 @dataclass(frozen=True)
@@ -72,57 +83,58 @@ class Step:
 
 
 def apply_block(
-    block: Block, hidden: Tensor, plan: Plan, bias: Tensor | None = None, known: Projected | None = None
+    block: Block,
+    hidden: Tensor,
+    plan: Plan,
+    bias: Tensor | None = None,
+    known: Projected | LookedUp | None = None,
 ) -> Step:
     """Run one layer.
 
-    hidden: (tokens, width) packed states; bias: position bias as `attend` takes it; known: what is known of the
+    hidden: (tokens, width) packed states; bias: position bias as in `Attention`; known: what is known of the
     projections already.
     """
     layer = plan.layer(block.layer)
     dropout = block.dropout if block.training else Dropout()
     active = hidden[: layer.active]
-
-    # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
-    source = block.attention_norm(hidden) if block.pre_norm else hidden
-    if known is None or known.query is None:
-        query = project(block.query, source[: layer.active])
-    else:
-        query = known.query[: layer.active]
+    attention = Attention(block.heads, block.scale, dropout.scores, bias)
     projected = None
-    if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
-        weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
-        context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
+    if known is not None and not isinstance(known, Projected):
+        context = attend_looked_up(known, layer, attention)
     else:
-        projected = _project_keys_and_values(block, source, layer.active, known)
-        context = attend(
-            query,
-            projected.key,
-            projected.value,
-            layer,
-            heads=block.heads,
-            scale=block.scale,
-            dropout=dropout.scores,
-            bias=bias,
-        )
+        # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
+        source = block.attention_norm(hidden) if block.pre_norm else hidden
+        query = project(block.query, source[: layer.active])
+        if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
+            weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
+            context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
+        else:
+            projected = _project_keys_and_values(block, source, layer.active, known)
+            context = attend(query, projected.key, projected.value, layer, attention)
+    if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
+        return Step(_after_attention(block, dropout, context, active), projected)
+    # From here on every row is on its own.
+    parts = math.ceil(layer.active / SLICE)
+    slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
+    return Step(torch.cat([_after_attention(block, dropout, *rows) for rows in slices]), projected)
+
+
+def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
+    """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
     attended = _drop(project(block.output, context), dropout.attention_output) + active
     if not block.pre_norm:
         attended = block.attention_norm(attended)
 
     source = block.feed_forward_norm(attended) if block.pre_norm else attended
-    if dropout.activation > 0:
-        inner = _drop(block.activation(project(block.expand, source)), dropout.activation)
-        updated = project(block.contract, inner)
-    else:
-        updated = feed_forward(block.expand, block.activation, block.contract, source)
-    updated = _drop(updated, dropout.feed_forward) + attended
+    inner = _drop(activate(block.activation, block.expand, project(block.expand, source)), dropout.activation)
+    updated = _drop(project(block.contract, inner), dropout.feed_forward) + attended
     if not block.pre_norm:
         updated = block.feed_forward_norm(updated)
 
     if block.clamp_half and updated.dtype == torch.float16:
         limit = torch.finfo(torch.float16).max - 1000
         updated = updated.clamp(-limit, limit)
-    return Step(updated, projected)
+    return updated
 
 
 def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None) -> bool:

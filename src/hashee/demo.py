@@ -1,86 +1,100 @@
-"""`make demo`: exits in a real model on real sentences, offline, in about a minute."""
+"""`make demo`: from a real model and real labelled sentences to a faster one, offline, in a few minutes.
 
-import time
-from collections.abc import Callable
-from statistics import median
-from typing import Any
+What is fitted stays in `.demo`; a second run reuses it.
+"""
 
-import torch
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
 from rich.console import Console
-from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
 
 import hashee
-from hashee.embedded import minilm_folder, rotten_tomatoes
+from hashee.embedded import rotten_tomatoes
+from hashee.errors import HasheeError
+from hashee.evaluating.command import points_table
+from hashee.evaluating.compare import FIGURE
+from hashee.files import replaced_atomically
 
+FOLDER = Path(".demo")
+SPLITS = {"test": 1000, "dev": 500, "train": 4000}
+"""Sentences of each split: as many as leave time for a coffee, not for lunch."""
+SPEEDUPS = (3.0, 5.0)
+DEPTH = 2
 SENTENCES = (
     "a quiet masterpiece",
     "the film is not as good as the book , but it is more than worth the price of the ticket .",
     "an overlong , underwritten thriller that squanders a marvelous cast",
 )
-TIMED_SENTENCES = 512
-BATCH_SIZE = 32
-ROUNDS = 3
 
 
 def main() -> None:
-    """Convert MiniLM with a frequency table, explain some sentences, count and time it against the original."""
+    """Fit MiniLM to Rotten Tomatoes at several costs, compare it with the dense model, and write a report."""
     console = Console()
     console.rule("[bold]hashee: every token has a fixed exit layer")
-    folder = minilm_folder()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    dense = AutoModel.from_pretrained(folder).eval()
-    texts = [text for text, _ in rotten_tomatoes()]
+    data = write_sentences(FOLDER / "rotten-tomatoes")
+    console.print(
+        f"\n[bold]1. Fit[/] all-MiniLM-L6-v2 to {SPLITS['train']:,} Rotten Tomatoes sentences: the dense model, models "
+        f"with exits at {' and '.join(f'{speedup:g}' for speedup in SPEEDUPS)} times fewer operations, and the first "
+        f"{DEPTH} layers without exits"
+    )
+    points = hashee.tradeoff(
+        task=data,
+        output=FOLDER / "models",
+        speedups=SPEEDUPS,
+        hash="importance",
+        depths=(DEPTH,),
+        epochs=1,
+        batch_size=16,
+    )
+    console.print(points_table(points))
 
-    console.print(f"\n[bold]1. A frequency table[/] from {len(texts):,} Rotten Tomatoes sentences")
-    table = hashee.ExitTable.by_frequency(tokenizer, texts, num_layers=dense.config.num_hidden_layers)
-    console.print(table.describe(tokenizer), markup=False, highlight=False, soft_wrap=True)
+    chosen = next(point for point in points if point.asked == SPEEDUPS[0])
+    if chosen.folder is None:
+        raise HasheeError(f"{chosen.name} could not be fitted: {chosen.skipped}")
+    console.print(f"\n[bold]2. Evaluate[/] {chosen.name} and the dense model on {SPLITS['test']:,} held-out sentences")
+    evaluation = hashee.evaluate(chosen.folder, data)
+    console.print(evaluation)
+    evaluation.save(FOLDER / "report", points)
 
-    model = hashee.convert(dense, table, tokenizer=tokenizer)
-    console.print(f"\n[bold]2. {type(dense).__name__} -> {type(model).__name__}[/], the same weights")
+    console.print("\n[bold]3. Where tokens exit[/]")
+    model = hashee.load(chosen.folder)
     for sentence in SENTENCES:
         console.print(model.explain(sentence))
 
-    console.print("\n[bold]3. Counted cost[/] of all the sentences")
-    console.print(hashee.count_flops(model, texts))
-
     console.print(
-        f"\n[bold]4. Measured time[/] on {torch.get_num_threads()} threads: the same {TIMED_SENTENCES:,} sentences"
-    )
-    batches = make_batches(tokenizer, texts[:TIMED_SENTENCES])
-    seconds = measure({"full depth (transformers)": dense, "with exits (hashee)": model}, batches)
-    slowest = max(seconds.values())
-    for name, value in seconds.items():
-        rate = TIMED_SENTENCES / value
-        console.print(f"{name:<28} {rate:8.0f} sentences/s   {slowest / value:.2f}x")
-    console.print(
-        "\nExits change what the model computes, so fine-tune it after converting: it trains with the ordinary Trainer."
-        "\nNext: README.md shows how to convert, train, save and load your own model.",
+        f"\nmodel       {chosen.folder}\ntrade-off   {FOLDER / 'models' / FIGURE}\nreport      "
+        f"{FOLDER / 'report' / 'report.html'}\n\nNext, with your own labelled texts:\n"
+        "  .venv/bin/hashee fit --task reviews.csv --speedup 3 --output out\n"
+        "  .venv/bin/hashee evaluate out --output report\n",
         markup=False,
+        highlight=False,
+        soft_wrap=True,
     )
 
 
-def make_batches(tokenizer: Any, texts: list[str]) -> list[Any]:
-    """Tokenize texts into padded batches, sorted by length so that neither side pays for padding."""
-    texts = sorted(texts, key=len)
-    return [
-        tokenizer(texts[start : start + BATCH_SIZE], padding=True, truncation=True, return_tensors="pt")
-        for start in range(0, len(texts), BATCH_SIZE)
-    ]
-
-
-def measure(models: dict[str, Callable[..., Any]], batches: list[Any]) -> dict[str, float]:
-    """Return the median seconds that each model takes for all batches, in rounds that alternate between models."""
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    with torch.inference_mode():
-        for round_number in range(ROUNDS + 1):
-            for name, model in models.items():
-                start = time.perf_counter()
-                for batch in batches:
-                    model(**batch)
-                if round_number:  # the first round warms up
-                    seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
+def write_sentences(folder: Path) -> Path:
+    """Write the embedded sentences as train, dev and test files, unless they are there."""
+    rows = [{"text": text, "label": label} for text, label in rotten_tomatoes()]
+    random.Random(0).shuffle(rows)
+    for split, size in SPLITS.items():
+        part, rows = rows[:size], rows[size:]
+        path = folder / f"{split}.jsonl"
+        if not path.exists():
+            with replaced_atomically(path) as unfinished:
+                unfinished.write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
+    return folder
 
 
 if __name__ == "__main__":
-    main()
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.set_verbosity_error()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted; make demo goes on where it stopped")
+    except HasheeError as error:
+        sys.exit(f"error: {error}")

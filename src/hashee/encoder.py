@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from hashee.adapters import Adapter, Tokens
-from hashee.block import Projected, Step, apply_block
+from hashee.block import LookedUp, Projected, Step, apply_block
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.first_layer import look_up
 from hashee.plan import Plan, make_plan
@@ -114,7 +114,7 @@ def encode(
         exits[:, 1:].clamp_(max=num_layers - 1)
     plan = make_plan(exits, batch.mask, num_layers)
     blocks = list(adapter.blocks(encoder))
-    known: dict[Module, Projected] = {}
+    known: dict[Module, Projected | LookedUp] = {}
     tokens = _pack_tokens(adapter, encoder, batch, plan)
     first = look_up(adapter, encoder, blocks[0], tokens) if plan.active[1] else None
     if first is None:

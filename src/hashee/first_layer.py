@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hashee.adapters import Adapter, Tokens
-from hashee.block import Block, Projected
+from hashee.block import Block
 from hashee.linear import is_bare, state_of
 
 MEMORY = 128 << 20
@@ -29,7 +29,30 @@ class FirstStates:
 
     hidden: Tensor
     """(tokens, width)"""
-    projected: Projected
+    projected: "_Sums"
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Queries, keys and values of packed tokens, summed where they are asked for."""
+
+    table: Tensor
+    """(rows, 3 width)"""
+    rows: Tensor
+    """(tokens, 3) the rows of each token that are added up."""
+    factors: Tensor
+    """(tokens, 3) what they are multiplied by."""
+
+    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of packed rows. rows: (rows,). Each (rows, width)"""
+        summed = F.embedding_bag(
+            self.rows.index_select(0, rows),
+            self.table,
+            mode="sum",
+            per_sample_weights=self.factors.index_select(0, rows),
+        )
+        query, key, value = summed.chunk(3, dim=1)
+        return query, key, value
 
 
 class _Rows:
@@ -122,11 +145,10 @@ def look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -> Fir
     hidden, _, scale = torch.native_layer_norm(summed, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
     table, place = found
-    # One pass over the rows: r word + r (position and type) + constant.
+    # r word + r (position and type) + constant.
     rows = torch.stack([place, positions_and_types + 1, torch.zeros_like(place)], dim=1)
     factors = torch.cat([scale, scale, torch.ones_like(scale)], dim=1)
-    query, key, value = F.embedding_bag(rows, table, mode="sum", per_sample_weights=factors).chunk(3, dim=1)
-    return FirstStates(hidden, Projected(key, value, changed=0, query=query))
+    return FirstStates(hidden, _Sums(table, rows, factors))
 
 
 def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -> bool:

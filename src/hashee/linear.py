@@ -1,7 +1,5 @@
-"""Linear layers on packed rows: few rows in kernels made for them, many rows slice by slice."""
+"""Linear layers on packed rows: few rows in kernels made for them."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -12,8 +10,6 @@ from hashee import native
 
 MOST_ROWS = 96
 """Above this many rows torch's own product, which first lays out the weight anew, is as fast."""
-SLICE = 1024
-"""Rows that the feed-forward takes at once: what lies between its two products is wide and should stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,6 @@ def project(module: nn.Module, rows: Tensor) -> Tensor:
     else:
         projected = module(rows)
     return projected
-
-
-def feed_forward(
-    expand: nn.Module, activation: Callable[[Tensor], Tensor], contract: nn.Module, rows: Tensor
-) -> Tensor:
-    """Apply two linear layers with an activation between them to (rows, width) states."""
-    if torch.is_grad_enabled() or rows.device.type != "cpu" or len(rows) <= SLICE:
-        return project(contract, activation(project(expand, rows)))
-    slices = rows.tensor_split(math.ceil(len(rows) / SLICE))
-    return torch.cat([contract(activation(expand(part))) for part in slices])
 
 
 def _is_plain_product(module: nn.Module, rows: Tensor) -> bool:

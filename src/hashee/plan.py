@@ -10,6 +10,8 @@ from torch import Tensor
 SMALLEST_GROUP = 4
 WORTHWHILE = 0.15
 """A group is split if that saves this share of its layout; each group is one more round of small products."""
+MOST_SEATS = 1024
+"""On a processor a group with more seats is split too: what attention reads should stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,13 @@ class LayerPlan:
         """The sequences with a query, laid out side by side with others of like size."""
         return tuple(
             self._group(first, last)
-            for first, last in split_by_size(self.lengths, self.asking)
+            for first, last in split_by_size(self.lengths, self.asking, most_seats=self._most_seats)
             if max(self.asking[first:last])  # sequences with no active token left cost nothing
         )
+
+    @property
+    def _most_seats(self) -> int | None:
+        return MOST_SEATS if self.plan.seats.device.type == "cpu" and not torch.is_grad_enabled() else None
 
     def _group(self, first: int, last: int) -> Group:
         longest, width = max(self.lengths[first:last]), max(self.asking[first:last])
@@ -173,18 +179,23 @@ def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:
     )
 
 
-def split_by_size(lengths: Sequence[int], queries: Sequence[int], first: int = 0) -> list[tuple[int, int]]:
+def split_by_size(
+    lengths: Sequence[int], queries: Sequence[int], first: int = 0, most_seats: int | None = None
+) -> list[tuple[int, int]]:
     """Cut neighbouring sequences into groups wherever two halves leave clearly fewer empty seats than the whole.
 
-    lengths, queries: keys and queries of each sequence. Returns (first, last) of each group.
+    lengths, queries: keys and queries of each sequence. most_seats: larger groups are cut in any case, as long as they
+    have several sequences. Returns (first, last) of each group.
     """
     whole = _layout(lengths, queries)
     middle = len(lengths) // 2
     halves = ((lengths[:middle], queries[:middle]), (lengths[middle:], queries[middle:]))
-    if len(lengths) < 2 * SMALLEST_GROUP or whole - sum(_layout(*half) for half in halves) < whole * WORTHWHILE:
+    saved = whole - sum(_layout(*half) for half in halves)
+    is_large = most_seats is not None and len(lengths) > 1 and len(lengths) * max(lengths) > most_seats
+    if not is_large and (len(lengths) < 2 * SMALLEST_GROUP or saved < whole * WORTHWHILE):
         return [(first, first + len(lengths))] if lengths else []
     left, right = halves
-    return split_by_size(*left, first) + split_by_size(*right, first + middle)
+    return split_by_size(*left, first, most_seats) + split_by_size(*right, first + middle, most_seats)
 
 
 def _layout(lengths: Sequence[int], queries: Sequence[int]) -> int:

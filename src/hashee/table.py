@@ -23,7 +23,7 @@ from hashee.hashing.draft import Draft, occurrences_per_layer
 from hashee.hashing.importance import Choices, Importance, Shrinkage
 from hashee.hashing.layers import as_tensor, checked_layers
 from hashee.hashing.storage import Storage
-from hashee.hashing.vocabulary import Vocabulary, extends, tokenizer_fingerprint, vocabulary_size
+from hashee.hashing.vocabulary import Vocabulary, check_tokenizer, tokenizer_fingerprint
 from hashee.texts import Label, PathLike, Text
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ class ExitTable:
         except (TypeError, ValueError) as error:
             raise TableError(f"the table's parameters must be JSON values ({error}): {self.parameters!r}") from None
         if self.occurrences is not None and len(self.occurrences) != self.num_layers + 1:
-            raise TableError(
-                f"occurrences has {len(self.occurrences)} entries; give one per layer, 0..{self.num_layers}, or None"
-            )
+            entries = len(self.occurrences)
+            raise TableError(f"occurrences has {entries} entries; give one per layer, 0..{self.num_layers}, or None")
 
     # --- ways to build one -----------------------------------------------------------------------------------
 
@@ -85,9 +84,8 @@ class ExitTable:
         """Let the most frequent tokens of a corpus exit first; unseen and special tokens never exit.
 
         texts: strings or pairs of strings, a file, or counts made earlier. num_buckets: groups with equally many
-        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. budget: make the
-        groups as large as its speed-up wants them. vocab_size: rows of the model's embedding matrix, if more than the
-        tokenizer has tokens.
+        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. budget: make groups
+        as large as its speed-up wants them. vocab_size: rows of the embedding matrix, if more than tokens.
         """
         buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
         return cls._of(frequency.draft(tokenizer, texts, buckets, vocab_size, progress))
@@ -139,6 +137,28 @@ class ExitTable:
 
     @classmethod
     def by_importance(
+        cls,
+        model: "PreTrainedModel",
+        data: Any,
+        *,
+        speedup: float,
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        signal: str = "loss",
+        progress: bool = True,
+        **choices: Any,
+    ) -> "ExitTable":
+        """Measure on texts what updates are worth to a fitted dense model, and let tokens exit where they pay no more.
+
+        data: (text, label) rows, or plain texts for a signal without labels; or a task's data, of which train is taken.
+        speedup: multiply-accumulates at full depth / with exits. choices: see `from_importance`, which does the rest.
+        """
+        from hashee.labelled import measured_on  # noqa: PLC0415  # measuring stands on tables
+
+        found = measured_on(model, data, speedup, signal=signal, tokenizer=tokenizer, progress=progress)
+        return cls.from_importance(found.tokenizer, found.importance, found.budget, model=model, **choices)
+
+    @classmethod
+    def from_importance(
         cls,
         tokenizer: "PreTrainedTokenizerBase",
         importance: Importance,
@@ -218,10 +238,8 @@ class ExitTable:
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Give the named tokens their layers and all others `default` (the last layer); special tokens never exit."""
-        entries = by_hand.entries_of_mapping(mapping)
-        return cls._of(
-            by_hand.draft("mapping", tokenizer, entries, num_layers=num_layers, default=default, vocab_size=vocab_size)
-        )
+        options = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
+        return cls._of(by_hand.draft("mapping", tokenizer, by_hand.entries_of_mapping(mapping), **options))
 
     @classmethod
     def from_csv(
@@ -234,10 +252,8 @@ class ExitTable:
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Read a mapping from a `.csv` or `.tsv` file with the columns `token` and `layer`; see `from_mapping`."""
-        entries = by_hand.entries_of_file(path)
-        return cls._of(
-            by_hand.draft("csv", tokenizer, entries, num_layers=num_layers, default=default, vocab_size=vocab_size)
-        )
+        options = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
+        return cls._of(by_hand.draft("csv", tokenizer, by_hand.entries_of_file(path), **options))
 
     @classmethod
     def _of(cls, draft: Draft) -> "ExitTable":
@@ -271,10 +287,8 @@ class ExitTable:
         return len(self.exit_layers)
 
     def __repr__(self) -> str:
-        return (
-            f"ExitTable({self.method}, {len(self)} tokens, {self.num_layers} layers, "
-            f"fingerprint {self.fingerprint[:12]})"
-        )
+        kind = f"{self.method}, {len(self)} tokens, {self.num_layers} layers"
+        return f"ExitTable({kind}, fingerprint {self.fingerprint[:12]})"
 
     def resized(self, vocab_size: int) -> "ExitTable":
         """Return a table for another number of ids: new ones go to the last layer, surplus ones are dropped."""
@@ -296,7 +310,7 @@ class ExitTable:
         A model may be deeper than the table, whose depth it is then cut to; never shallower.
         """
         if tokenizer is not None:
-            self._check_tokenizer(tokenizer)
+            check_tokenizer(tokenizer, len(self), self.tokenizer_fingerprint, self.num_layers)
         if vocab_size is not None and vocab_size != len(self):
             raise TableMismatch(
                 f"the table covers {len(self)} tokens but the model's vocabulary has {vocab_size}; "
@@ -306,19 +320,6 @@ class ExitTable:
             raise TableMismatch(
                 f"the table is made for {self.num_layers} layers but the model has {num_layers}; "
                 f"rebuild it with num_layers={num_layers}"
-            )
-
-    def _check_tokenizer(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        size = vocabulary_size(tokenizer)
-        related = self.tokenizer_fingerprint is not None and extends(tokenizer, self.tokenizer_fingerprint)
-        rebuild = f"rebuild it with ExitTable.by_frequency(tokenizer, texts, num_layers={self.num_layers})"
-        if size > len(self):
-            remedy = f"tokens were added, so use table.resized({size})" if related else rebuild
-            raise TableMismatch(f"the table covers {len(self)} tokens but the tokenizer has {size}; {remedy}")
-        if self.tokenizer_fingerprint is not None and not related:
-            raise TableMismatch(
-                f"the table was made for another tokenizer (its {len(self)} ids stand for other tokens, "
-                f"fingerprint {self.tokenizer_fingerprint[:12]}); {rebuild}"
             )
 
     def occurrences_in(self, counts: TokenCounts) -> tuple[int, ...]:
@@ -338,7 +339,7 @@ class ExitTable:
         occurrences = self.occurrences if counts is None else self.occurrences_in(counts)
         corpus = self.corpus if counts is None else counts.corpus
         settings = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
-        lines = [f"{self!r}" + (f" with {settings}" if settings else "")]
+        lines = [f"{self!r} with {settings}" if settings else repr(self)]
         if corpus is not None:
             lines.append(f"corpus of {corpus.num_texts:,} texts and {corpus.num_tokens:,} tokens")
         return "\n".join([*lines, layer_table(self.exit_layers.numpy(), self.num_layers, occurrences, tokenizer)])

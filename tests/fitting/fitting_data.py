@@ -23,9 +23,9 @@ METRICS = {
 }
 
 
-def make_backbone(folder: Path, family: str = "bert", layers: int = 3, **changes: Any) -> Path:
-    """Write a tiny model of a family with new weights, and its tokenizer."""
-    tokenizer = make_tokenizer()
+def make_backbone(folder: Path, family: str = "bert", layers: int = 3, tokenizer: Any = None, **changes: Any) -> Path:
+    """Write a tiny model of a family with new weights, and its tokenizer (default: the small WordPiece one)."""
+    tokenizer = tokenizer or make_tokenizer()
     torch.manual_seed(0)
     config = make_config(
         family,

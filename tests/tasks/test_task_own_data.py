@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from task_files import reviews, write, write_rows
 
+from hashee import packages as packages_module
 from hashee.errors import HasheeError, InputError
 from hashee.tasks import Columns, Examples, Kind, load_task, write_submission
-from hashee.tasks import packages as packages_module
 
 
 def pairs_of(part: Examples) -> list[tuple[Any, Any]]:

@@ -14,8 +14,8 @@ from hashee.evaluating.points import DENSE, STATIC, Point, with_front, write_poi
 from hashee.fitting import FitSettings, fit
 from hashee.fitting.entry import complete_settings
 from hashee.fitting.settings import HASHES
+from hashee.packages import require
 from hashee.table import ExitTable
-from hashee.tasks.packages import require
 from hashee.tasks.task import TaskData
 
 OWN = ("hash", "speedup", "table", "depth", "dense", "warm_start", "resume", "overwrite")
@@ -85,7 +85,7 @@ def tradeoff(
     for name in OWN[1:]:
         if name in fields:
             raise InputError(f"{name} is what a trade-off varies; leave it out, and see speedups, hash and depths")
-    require("accelerate", "fitting")
+    require("accelerate", "train", "fitting")
     from hashee.fitting.backbone import open_backbone  # noqa: PLC0415  # its packages are an extra
 
     hashes = (hash,) if isinstance(hash, str) else tuple(hash)

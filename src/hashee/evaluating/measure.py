@@ -17,12 +17,12 @@ from hashee.evaluating.opening import Array, Opened, open_dense, open_model, qui
 from hashee.evaluating.settings import AUTO, EvaluateSettings
 from hashee.explain import Explanation
 from hashee.flops import FlopCount, count_flops
+from hashee.packages import require
 from hashee.speed.machine import describe_machine, usable_cores
 from hashee.speed.worker import peak_memory_mb
 from hashee.tasks.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.tasks.loading import load_task
 from hashee.tasks.metrics import score
-from hashee.tasks.packages import require
 from hashee.tasks.submission import write_submission
 from hashee.tasks.task import Examples, Kind, Task, TaskData
 
@@ -59,7 +59,7 @@ def evaluate(
     model: a folder, or a converted, exported or dense model with a head for the task. data: a task with its examples,
     or what `load_task` takes. settings, changes: the fields of `EvaluateSettings`.
     """
-    require("accelerate", "evaluating")
+    require("accelerate", "train", "evaluating")
     settings = _complete(settings, changes | {"split": split})
     data = data if isinstance(data, TaskData) else load_task(data)
     examples = examples_of(data, settings)

@@ -27,11 +27,11 @@ from hashee.evaluating.labels import check_head, check_problem, head_for, output
 from hashee.evaluating.settings import EvaluateSettings
 from hashee.export import export_onnx
 from hashee.export.onnx import DESCRIPTION, GRAPH
-from hashee.export.packages import require
 from hashee.export.runtime import ExportedModel
 from hashee.fitting.encoding import Encoder
 from hashee.loading import load
 from hashee.model import HashedModel, check_finite
+from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict
 from hashee.speed.machine import usable_cores
 from hashee.table import ExitTable
@@ -133,7 +133,7 @@ def _in_torch(model: Any, task: Task, settings: EvaluateSettings, tokenizer: Any
     model.eval()
     hashed = isinstance(model, HashedModel)
     if tokenizer is None:
-        tokenizer = _tokenizer(model.config.name_or_path, task, model if hashed else None)
+        tokenizer = _tokenizer(model)
 
     def run(arrays: dict[str, Array]) -> Array:
         with torch.inference_mode():
@@ -196,7 +196,7 @@ def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, toke
 
 def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
     """Return the exit table that is a constant of an exported graph."""
-    onnx = require("onnx", "onnx")
+    onnx = require("onnx", "onnx", "reading the exits of an exported model")
     graph = onnx.load(model.folder / GRAPH).graph
     for constant in graph.initializer:
         if constant.name.startswith("exit_table"):
@@ -231,20 +231,17 @@ def _config(source: str) -> Any:
         raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
 
 
-def _tokenizer(source: str, task: Task, hashed: Any) -> Any:
-    if hashed is not None and (hashed._tokenizer is not None or not source):
-        return hashed.tokenizer
-    if not source:
+def _tokenizer(model: Any) -> Any:
+    source = model.config.name_or_path
+    hashed = isinstance(model, HashedModel)
+    if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
-    # Byte-level tokenizers take single words only if each is to begin with a space.
-    options = {"add_prefix_space": True} if task.kind is Kind.TAGS else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        return model.tokenizer if hashed else AutoTokenizer.from_pretrained(source)
+    except HasheeError:
+        raise
     except Exception as error:
         raise HasheeError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
-    if hashed is not None:
-        hashed.use_tokenizer(tokenizer)
-    return tokenizer
 
 
 def read_run(folder: str | Path) -> dict[str, Any] | None:

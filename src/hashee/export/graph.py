@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from hashee.errors import UnsupportedModel
-from hashee.export.packages import require
+from hashee.packages import require
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +25,7 @@ class Graph:
 
     def __init__(self, opset: int, outer: Graph | None = None) -> None:
         self.opset = opset
-        self.onnx = require("onnx", "onnx")
+        self.onnx = require("onnx", "onnx", "exporting to ONNX")
         self.nodes: list[Any] = []
         self.outer = outer
         self.root: Graph = self if outer is None else outer.root

@@ -14,8 +14,8 @@ import torch
 from hashee.errors import HasheeError, UnsupportedModel
 from hashee.export.families import family_of, has_token_types
 from hashee.export.network import Network, build_network
-from hashee.export.packages import require
 from hashee.model import HashedModel
+from hashee.packages import require
 
 FORMAT = 1
 """Version of the folder's layout, in hashee_onnx.json."""
@@ -35,7 +35,7 @@ def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset:
     The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before anything is put in place
     the graph's answers are compared with the model's.
     """
-    onnx = require("onnx", "onnx")
+    onnx = require("onnx", "onnx", "exporting to ONNX")
     if not isinstance(model, HashedModel):
         raise UnsupportedModel(
             f"{type(model).__name__} is not a converted model; export what hashee.convert or from_pretrained returned "
@@ -125,7 +125,8 @@ def _compare(model: Any, network: Network, path: Path) -> None:
         return  # the graph is in float32, so the model's own rounding would be measured
     ids, mask = _probe(model)
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    session = require("onnxruntime", "onnx").InferenceSession(path, providers=["CPUExecutionProvider"])
+    runtime = require("onnxruntime", "onnx", "checking an exported graph")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     answers = session.run(list(network.outputs), {name: arrays[name] for name in network.inputs})
     training, device = model.training, model.device
     try:

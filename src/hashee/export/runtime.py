@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from hashee.errors import CheckpointError, HasheeError, InputError
 from hashee.export.onnx import DESCRIPTION, FORMAT, GRAPH
-from hashee.export.packages import require
+from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict
 from hashee.texts import Text
 
@@ -129,7 +129,7 @@ class OnnxModel(ExportedModel):
     backend = "onnx"
 
     def _start(self, path: Path, threads: int | None) -> None:
-        runtime = require("onnxruntime", "onnx")
+        runtime = require("onnxruntime", "onnx", "running an exported model")
         options = runtime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
@@ -149,7 +149,7 @@ class OpenVinoModel(ExportedModel):
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         if threads is not None:
             settings["INFERENCE_NUM_THREADS"] = threads
-        core = require("openvino", "openvino").Core()
+        core = require("openvino", "openvino", "running an exported model").Core()
         self.compiled = core.compile_model(core.read_model(path), "CPU", settings)
         self._requests = threading.local()
 

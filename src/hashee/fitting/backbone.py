@@ -115,7 +115,7 @@ def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
             f"{source} deals its layers out to {config.num_hidden_groups} groups, so its first {depth} layers are no "
             f"model of their own; leave out depth"
         )
-    return Backbone(source, task, _tokenizer(source, task), config, depth or full)
+    return Backbone(source, task, _tokenizer(source), config, depth or full)
 
 
 def weights_fingerprint(model: Any) -> str:
@@ -137,11 +137,9 @@ def _config(source: str) -> Any:
         raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
 
 
-def _tokenizer(source: str, task: Task) -> Any:
-    # Byte-level tokenizers take single words only if each is to begin with a space.
-    options = {"add_prefix_space": True} if task.kind is Kind.TAGS else {}
+def _tokenizer(source: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(source, **options)
+        return AutoTokenizer.from_pretrained(source)
     except Exception as error:
         raise HasheeError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
 

@@ -89,7 +89,7 @@ class Encoder:
     def __call__(self, examples: Examples) -> Encoded:
         """Tokenize one split."""
         if self.task.kind is Kind.TAGS and not getattr(self.tokenizer, "is_fast", False):
-            raise InputError("tagging needs a fast tokenizer, which knows the word of each token; this one is not")
+            raise InputError("tagging needs a fast tokenizer, which knows where each token comes from; this one is not")
         ids: list[Array] = []
         types: list[Array] = []
         starts: list[Array] = []
@@ -100,7 +100,7 @@ class Encoder:
             if self.token_types:
                 types += [np.asarray(row, dtype=np.int32) for row in encodings["token_type_ids"]]
             if self.task.kind is Kind.TAGS:
-                starts += [_word_starts(encodings.word_ids(number), len(row)) for number, row in enumerate(rows)]
+                starts += map(_word_starts, rows, encodings["offset_mapping"])
         return Encoded(
             ids=ids,
             types=types if self.token_types else None,
@@ -112,12 +112,13 @@ class Encoder:
     def _tokenized(self, rows: list[Any]) -> Any:
         columns: tuple[list[Any], ...] = (rows,)
         if self.task.kind is Kind.TAGS:
-            columns = ([list(words) for words in rows],)
+            # As ordinary text: that is what exit tables are counted on, and what users give the fitted model.
+            columns = ([" ".join(words) for words in rows],)
         elif self.task.pair:
             columns = ([row[0] for row in rows], [row[1] for row in rows])
         return self.tokenizer(
             *columns,
-            is_split_into_words=self.task.kind is Kind.TAGS,
+            return_offsets_mapping=self.task.kind is Kind.TAGS,
             truncation=True,
             max_length=self.max_length,
             return_attention_mask=False,
@@ -132,13 +133,20 @@ class Encoder:
         return np.asarray(targets, dtype=np.int64 if self.task.kind is Kind.CLASSES else np.float32)
 
 
-def _word_starts(word_of_token: list[int | None], words: int) -> Array:
-    """Return the place of the first token of each word, -1 if it has none: (words,)."""
-    starts = np.full(words, -1, dtype=np.int64)
-    for place in range(len(word_of_token) - 1, -1, -1):
-        word = word_of_token[place]
-        if word is not None:
-            starts[word] = place
+def _word_starts(words: Sequence[str], spans: Sequence[tuple[int, int]]) -> Array:
+    """Return the place of the first token of each word among those of `" ".join(words)`, -1 if it has none: (words,).
+
+    spans: where each token begins and ends in the text, in characters; (0, 0) for special tokens.
+    """
+    word_at: list[int | None] = []
+    for number, word in enumerate(words):
+        word_at += [number] * len(word) + [None]
+    starts = np.full(len(words), -1, dtype=np.int64)
+    for place in range(len(spans) - 1, -1, -1):
+        # A span may begin with the space before the word.
+        found = next((number for number in word_at[slice(*spans[place])] if number is not None), None)
+        if found is not None:
+            starts[found] = place
     return starts
 
 

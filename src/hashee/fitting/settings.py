@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.errors import InputError
+from hashee.importance import Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
@@ -34,7 +35,11 @@ class FitSettings:
     hash: Annotated[str, "auto (picks on dev), frequency, mi, clustered, random or importance."] = "auto"
     speedup: Annotated[float | None, "Counted speed-up over the backbone that the exit table shall reach."] = None
     num_buckets: Annotated[int | None, "Groups of tokens; default: as many as layers."] = None
-    min_exit: Annotated[int, "0 lets tokens exit before layer 1."] = 1
+    min_exit: Annotated[int | None, "0 lets tokens exit before layer 1; default: 1, or 0 if --speedup needs it."] = None
+    signal: Annotated[str, "For importance: loss, sampled, answer, distance or angle; only loss needs labels."] = "loss"
+    signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
+    prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "overall"
+    pseudo_counts: Annotated[float, "For importance: how many occurrences the prior counts for."] = 5.0
     table: Annotated[Path | None, "Folder of an exit table to use as it is, instead of --hash."] = None
 
     warm_start: Annotated[bool, "Fit the dense model first and start the hashed one from it."] = True
@@ -85,6 +90,9 @@ class FitSettings:
                 raise InputError(f"{name} is {value!r}; it must be {bounds}")
         if self.hash not in HASHES:
             raise InputError(f"unknown hash {self.hash!r}; choose from {', '.join(HASHES)}")
+        for name, known in (("signal", (*Signal, *Movement)), ("prior", tuple(Prior))):
+            if getattr(self, name) not in known:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}; choose from {', '.join(known)}")
         if self.search is not None and self.search != "grid" and not (self.search.isdigit() and int(self.search) > 0):
             raise InputError(f"search is {self.search!r}; give a number of trials, or 'grid'")
 
@@ -156,6 +164,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "speedup": (1, math.inf),
     "num_buckets": (1, math.inf),
     "min_exit": (0, 1),
+    "pseudo_counts": (0, 1e9),
     "distill": (0, 1),
     "temperature": (1e-3, math.inf),
     "learning_rate": (1e-12, 1),

@@ -68,6 +68,11 @@ class Fit:
         if settings.table is not None and depth is None:
             depth = read_table(settings.table).num_layers
         self.given = None if settings.dense is None else self._given_dense(depth)
+        if self.given is not None and "importance" in settings.hashes and self.given.layers != self.given.depth:
+            raise InputError(
+                f"importance is measured on a dense model of the table's depth, but {settings.dense} has "
+                f"{self.given.layers} layers and depth is {self.given.depth}; leave out dense, and one is fitted"
+            )
         start = self.given if settings.warm_start else None
         self.backbone = start or open_backbone(settings.backbone, data.task, depth)
         theirs = (self.given or self.backbone).tokenizer
@@ -137,6 +142,7 @@ class Fit:
         """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
         fitted = model if dense is None or self.settings.warm_start else dense.backbone.load()
         names = ("speedup", "num_buckets", "min_exit", "seed", "table", "max_length")
+        names += ("signal", "signed", "prior", "pseudo_counts")
         depends = {name: str(getattr(self.settings, name)) for name in names}
         depends |= {"kind": kind, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}
 

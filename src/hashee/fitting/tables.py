@@ -1,7 +1,7 @@
 """Choosing exit tables: everything that a fit knows of how they are made."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone
 from hashee.fitting.encoding import Encoded
 from hashee.fitting.settings import FitSettings
-from hashee.importance import measure_importance
+from hashee.importance import Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
 from hashee.tasks import Kind, TaskData
@@ -35,6 +35,16 @@ class TableInputs:
     data: TaskData
     train: Encoded
     backbone: Backbone
+    _known: dict[str, Importance] = field(default_factory=dict)
+
+    def measured(self, signal: str, dense: Any) -> Importance:
+        """Return what updates are worth to a dense model, measured once for each signal."""
+        if signal not in self._known:
+            options: dict[str, Any] = {"tokenizer": self.backbone.tokenizer, "progress": False}
+            measure = measure_movement if signal in list(Movement) else measure_importance
+            options["by" if signal in list(Movement) else "signal"] = signal
+            self._known[signal] = measure(dense, _batches(self, dense), **options)
+        return self._known[signal]
 
 
 def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
@@ -42,9 +52,21 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 
     dense: a dense model of the table's depth, fitted if the kind is `importance`; it is not changed.
     """
-    tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     if kind == "table":
         return _own_table(settings, inputs)
+    if settings.min_exit is not None:
+        return _built(kind, settings, inputs, dense)
+    try:
+        return _built(kind, replace(settings, min_exit=1), inputs, dense)
+    except TableError:
+        if settings.speedup is None:
+            raise
+        # Only exits before layer 1 are as cheap as was asked for, if anything is.
+        return _built(kind, replace(settings, min_exit=0), inputs, dense)
+
+
+def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
+    tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
     options["budget"] = None if settings.speedup is None else _budget(settings.speedup, inputs, dense)
     if kind == "random":
@@ -61,15 +83,17 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 
 def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer = inputs.backbone.tokenizer
-    importance = measure_importance(dense, _batches(inputs, dense), tokenizer=tokenizer, progress=False)
+    importance = inputs.measured(settings.signal, dense)
+    shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts)
 
     def table(budget: Budget) -> ExitTable:
-        return ExitTable.by_importance(tokenizer, importance, budget, min_exit=settings.min_exit, model=dense)
+        options: dict[str, Any] = {"min_exit": settings.min_exit, "signed": settings.signed, "shrinkage": shrinkage}
+        return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
     if settings.speedup is not None:
         return table(_budget(settings.speedup, inputs, dense))
     # Importance has no cost of its own: it spends as much as the frequency table does.
-    peer = table_for("frequency", settings, inputs, dense)
+    peer = _built("frequency", settings, inputs, dense)
     budget = _budget(1.0, inputs, dense)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:

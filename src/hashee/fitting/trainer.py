@@ -182,7 +182,7 @@ def training_arguments(job: Job, settings: FitSettings, processes: Processes, ch
         num_train_epochs=recipe.epochs,
         warmup_steps=recipe.warmup_ratio,  # below 1 it is a share of all steps
         lr_scheduler_type="linear",
-        optim="adamw_torch",
+        optim="adamw_torch_fused",  # one pass over the weights instead of a dozen, on processors too
         per_device_train_batch_size=max(1, recipe.batch_size // processes.count),
         bf16=settings.bf16,
         use_cpu=not torch.accelerator.is_available(),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hashee.errors import TableError
+from hashee.errors import TableError, TableMismatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -79,3 +79,18 @@ def _entries(tokenizer: "PreTrainedTokenizerBase") -> Iterator[bytes]:
     for token, token_id in sorted(tokenizer.get_vocab().items(), key=lambda pair: (pair[1], pair[0])):
         # The length keeps a token that contains a line break from posing as two.
         yield f"{token_id} {len(token)} {token}\n".encode("utf-8", "surrogatepass")
+
+
+def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", size: int, fingerprint: str | None, num_layers: int) -> None:
+    """Raise unless a table of so many ids, made for the tokenizer with that fingerprint, covers this tokenizer."""
+    tokens = vocabulary_size(tokenizer)
+    related = fingerprint is not None and extends(tokenizer, fingerprint)
+    rebuild = f"rebuild it with ExitTable.by_frequency(tokenizer, texts, num_layers={num_layers})"
+    if tokens > size:
+        remedy = f"tokens were added, so use table.resized({tokens})" if related else rebuild
+        raise TableMismatch(f"the table covers {size} tokens but the tokenizer has {tokens}; {remedy}")
+    if fingerprint is not None and not related:
+        raise TableMismatch(
+            f"the table was made for another tokenizer (its {size} ids stand for other tokens, "
+            f"fingerprint {fingerprint[:12]}); {rebuild}"
+        )

@@ -1,4 +1,4 @@
-"""Compiled kernels for what torch is slow at: products on few rows, and the absorbed form of attention.
+"""Compiled kernels for what torch is slow at: products on few rows, GELU, and the absorbed form of attention.
 
 The C source is compiled once, by the machine's own compiler, and kept in the user's cache folder. Without a compiler,
 on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same answers.
@@ -29,6 +29,7 @@ SECONDS = 120
 _POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_gelu": (_POINTER, _SIZE, _COUNT),
     "hashee_attend": (
         *(_POINTER, _SIZE, _POINTER, _SIZE),
         *4 * (_POINTER,),
@@ -79,6 +80,14 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         *(len(rows), rows.shape[1], len(weight), torch.get_num_threads()),
     )
     return product
+
+
+def gelu_(rows: Tensor) -> Tensor:
+    """Do what `F.gelu` does, in place. rows: (rows, width), one after the other."""
+    kernels = library()
+    assert kernels is not None
+    kernels.hashee_gelu(rows.data_ptr(), rows.numel(), torch.get_num_threads())
+    return rows
 
 
 def attend_absorbed(

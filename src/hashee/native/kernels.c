@@ -1,4 +1,4 @@
-/* Products on few rows, and the absorbed form of attention over ragged sequences, for x86-64 with AVX2 and FMA.
+/* Products on few rows, GELU, and the absorbed form of attention over ragged sequences, for x86-64 with AVX2 and FMA.
  *
  * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all the work: `dots`, rows
  * against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results in registers.
@@ -140,6 +140,24 @@ INLINE __m256 exponential(__m256 x) {
     sum = _mm256_add_ps(_mm256_fmadd_ps(sum, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
     const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(sum, _mm256_castsi256_ps(power));
+}
+
+/* x (1 + erf(x / sqrt 2)) / 2, with 1 - erf = e^(-x^2 / 2) times a polynomial (Abramowitz and Stegun 7.1.26) */
+INLINE __m256 gelu(__m256 x) {
+    const __m256 one = _mm256_set1_ps(1.0f), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    const __m256 t = _mm256_div_ps(one, _mm256_fmadd_ps(size, _mm256_set1_ps(0.3275911f * 0.70710678f), one));
+    const float factors[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
+    __m256 sum = _mm256_set1_ps(1.061405429f);
+    for (int i = 0; i < 4; i++) sum = _mm256_fmadd_ps(sum, t, _mm256_set1_ps(factors[i]));
+    const __m256 power = exponential(_mm256_mul_ps(_mm256_mul_ps(x, x), _mm256_set1_ps(-0.5f)));
+    const __m256 tail = _mm256_mul_ps(_mm256_mul_ps(sum, t), _mm256_mul_ps(power, _mm256_set1_ps(0.5f)));
+    return _mm256_mul_ps(x, _mm256_blendv_ps(_mm256_sub_ps(one, tail), tail, x)); /* by the sign of x */
+}
+
+/* x = gelu(x) for `count` numbers, a multiple of 8 */
+void hashee_gelu(float *x, int64_t count, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < count; i += 8) _mm256_storeu_ps(x + i, gelu(_mm256_loadu_ps(x + i)));
 }
 
 /* scores: room for `count` rounded up to a multiple of 8 */

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashee.errors import InputError
-from hashee.tasks.packages import require
+from hashee.packages import require
 from hashee.tasks.spans import is_bio, span_counts
 from hashee.tasks.task import Kind, Task
 
@@ -99,7 +99,7 @@ def _correlation(name: str, predictions: Array, targets: Array) -> float:
     """Return a correlation, or 0 where it is undefined: a constant tells nothing about anything."""
     if len(targets) < 2:
         return 0.0
-    stats = require("scipy.stats", "measuring correlation")
+    stats = require("scipy.stats", "train", "measuring correlation")
     with warnings.catch_warnings():
         # Of constants, for which it returns NaN, and of nearly constant numbers.
         warnings.simplefilter("ignore")
@@ -184,7 +184,7 @@ def _ids(task: Task, array: Array, what: str) -> Array:
 
 
 def _sklearn() -> Any:
-    return require("sklearn.metrics", "measuring quality")
+    return require("sklearn.metrics", "train", "measuring quality")
 
 
 _PREPARE: dict[Kind, Callable[[Task, Any, str], Any]] = {

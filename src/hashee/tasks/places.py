@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from hashee.errors import InputError
-from hashee.tasks.packages import require
+from hashee.packages import require
 from hashee.tasks.registry import TASKS, Layout, plain_name
 from hashee.tasks.sources import DatasetSource, FileSource, Source, is_dataset
 from hashee.texts import ENDINGS, PathLike
@@ -164,7 +164,7 @@ def _stem_and_ending(path: Path) -> tuple[str, str]:
 
 def _from_hub(name: str) -> Sources:
     """Let the `datasets` package load a Hub id, or a folder that is laid out like one."""
-    datasets = require("datasets", f"loading {name}")
+    datasets = require("datasets", "train", f"loading {name}")
     identity, _, configuration = (name, "", "") if Path(name).is_dir() else name.partition(":")
     try:
         loaded = datasets.load_dataset(identity, configuration or None)

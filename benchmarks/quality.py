@@ -1,0 +1,244 @@
+"""What exits cost in quality, on real weights and real data: every run writes one file as soon as it is finished.
+
+Runs that have their file are not repeated, and several processes share the work, so the command can be started twice,
+stopped and started again:
+
+    HASHEE_DATA=... python benchmarks/quality.py --results results/quality --work out/quality sst2 mrpc stsb
+
+Models with exits start from the dense model of the same seed (warm start); see `STUDIES` for what is run and
+docs/results.md for what came out.
+"""
+
+import argparse
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hashee
+from hashee.fitting.processes import current_processes
+from hashee.fitting.settings import FitSettings
+from hashee.fitting.stages import Fit
+from hashee.table import ExitTable
+from hashee.tasks import TaskData, load_task
+from hashee.tasks.fingerprint import fingerprint_of
+from hashee.tasks.splits import first_of_shuffled
+
+DENSE_EPOCHS, EXIT_EPOCHS = 3, 2
+NEVER = "never"
+"""Of a model without exits: a shallower one, or the dense one trained for as long as those with exits."""
+VOCABULARY = 30_522
+"""Of BERT's uncased tokenizer, which all backbones here have."""
+LIMITS = {"snli": (8_000, 2_000, 4_000), "imdb": (1_500, 1_000, 2_000)}
+"""Examples of train, dev and test where all of them would take hours, drawn with seed 0."""
+TOKENS = {"imdb": 256}
+"""Tokens of a text at the most."""
+
+
+COST = 3.0
+"""Executed speed-up over the same depth at which most is compared: about 2.4x as the paper counts, so 4.8x against 12
+layers, which is what its tables with equal buckets reach."""
+AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 1}
+RECIPES: dict[str, dict[str, Any]] = {
+    "importance-signed": {"signed": True, "pseudo_counts": 20.0},
+    "importance-neighbours": {"prior": "neighbours", "pseudo_counts": 20.0},
+    "importance-distilled": {"distill": 0.5},
+    "frequency-distilled": {"hash": "frequency", "distill": 0.5},
+}
+"""Ways to build the table by importance, and to train, at one cost."""
+WITHOUT_LABELS: dict[str, dict[str, Any]] = {
+    "importance-sampled": {"signal": "sampled"},
+    "importance-distance": {"signal": "distance"},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model that is fitted and measured."""
+
+    task: str
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Those of `FitSettings` that it has of its own."""
+    seed: int = 0
+    backbone: str = "minilm"
+
+    @property
+    def label(self) -> str:
+        """Name of its result file."""
+        backbone = Path(self.backbone).name
+        return f"{self.task}/{backbone}-{self.name}-seed{self.seed}"
+
+    @property
+    def dense(self) -> "Run":
+        """The dense model that it starts from."""
+        depth = self.settings.get("depth")
+        name = "dense" if depth is None or self.name.startswith("static") else f"dense{depth}"
+        return replace(self, name=name, settings={} if depth is None or name == "dense" else {"depth": depth})
+
+
+def equal_cost(task: str, speedup: float, min_exit: int = 1, **more: Any) -> list[Run]:
+    """Return importance and frequency at the same cost."""
+    return [
+        Run(
+            task,
+            f"{kind}-{speedup:g}x-from{min_exit}",
+            {"hash": kind, "speedup": speedup, "min_exit": min_exit},
+            **more,
+        )
+        for kind in ("importance", "frequency")
+    ]
+
+
+def studies(gte: str) -> dict[str, list[Run]]:
+    """Return what is run, the most telling first."""
+    costs = [run for speedup in (2.4, 3.5) for run in equal_cost("sst2", speedup)]
+    costs += [run for speedup in (3.0, 4.0, 6.0) for run in equal_cost("sst2", speedup, min_exit=0)]
+    both = [Run(task, name, AT_ONE_COST | settings) for name, settings in RECIPES.items() for task in ("sst2", "mrpc")]
+    return {
+        "first": equal_cost("sst2", COST) + equal_cost("mrpc", COST),
+        "recipes": both + [Run("sst2", name, AT_ONE_COST | settings) for name, settings in WITHOUT_LABELS.items()],
+        "stsb": equal_cost("stsb", COST),
+        "hashes": [
+            *(Run("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random", "importance")),
+            *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
+        ],
+        "seeds": [run for seed in (1, 2) for task in ("sst2", "mrpc") for run in equal_cost(task, COST, seed=seed)],
+        "costs": costs + equal_cost("mrpc", 2.4),
+        "scitail": equal_cost("scitail", COST),
+        "snli": equal_cost("snli", COST),
+        "imdb": equal_cost("imdb", COST),
+        "gte": [
+            Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
+            for depth in (12, 6)
+            for kind in ("frequency", "importance")
+        ],
+    }
+
+
+def main() -> None:
+    """Run what is missing."""
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("studies", nargs="*", help="which studies; default: all")
+    arguments.add_argument("--results", type=Path, default=Path("results/quality"))
+    arguments.add_argument("--work", type=Path, default=Path("out/quality"), help="folder for models; large")
+    arguments.add_argument("--gte", default="../shared/models/gte-small", help="folder of gte-small")
+    arguments.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = arguments.parse_args()
+    torch.set_num_threads(options.threads)
+    known = studies(options.gte)
+    for name in options.studies or known:
+        for run in known[name]:
+            Study(options.results, options.work).run(run)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Where results and models go."""
+
+    results: Path
+    work: Path
+
+    def run(self, run: Run) -> None:
+        """Fit a model and write its result, unless that is there or another process is at it."""
+        with self._alone(run, wait=False) as mine:
+            if not mine or self._result(run).exists():
+                return
+            print(f"{run.label} ...", flush=True)
+            output = self.work / run.label
+            settings = {"output": output, "dense": self._dense(run.dense), "epochs": EXIT_EPOCHS} | settings_of(run)
+            if settings.get("hash") == NEVER:
+                ExitTable.never(VOCABULARY, settings["depth"]).save(output / NEVER)
+                settings |= {"hash": "auto", "table": output / NEVER}
+            fitted = hashee.fit(**settings, overwrite=True)
+            self._write(run, fitted.run)
+            if run.name == "random":
+                self._write_inconsistent(run, fitted)
+            shutil.rmtree(output, ignore_errors=True)
+
+    def _dense(self, run: Run) -> Path:
+        """Return the folder of a dense model, after fitting it if need be; others wait for it."""
+        output = self.work / run.label
+        with self._alone(run, wait=True):
+            settings = FitSettings(output=output, epochs=DENSE_EPOCHS, **settings_of(run))
+            Fit(settings, data_of(run.task), current_processes()).dense()
+        return output / "dense"
+
+    def _write_inconsistent(self, run: Run, fitted: hashee.FitResult) -> None:
+        """Measure a model that was fitted with one random table and runs with another: the paper's Rand-incons."""
+        fit = Fit(FitSettings(output=self.work / run.label, **settings_of(run)), data_of(run.task), current_processes())
+        table = ExitTable.at_random(fit.backbone.tokenizer, fit.backbone.depth, seed=run.seed + 1000)
+        model = fitted.model
+        model.install_tables(table, None)
+        test = fit.data.test
+        assert test is not None
+        metrics = {
+            split: fit.measure(model, fit.encoder(examples), examples)
+            for split, examples in (("dev", fit.data.dev), ("test", test))
+        }
+        self._write(replace(run, name="random-inconsistent"), fitted.run | {"metrics": metrics})
+
+    def _write(self, run: Run, found: dict[str, Any]) -> None:
+        kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}
+        kept["dense"] = {name: value for name, value in found["dense"].items() if name in ("layers", "metrics")}
+        kept["backbone"] = found["backbone"] | {"name": Path(run.backbone).name}
+        settings = {name: value for name, value in run.settings.items() if name != "dense"}
+        result = {"name": run.name, "seed": run.seed, "settings": settings, "dense_epochs": DENSE_EPOCHS} | kept
+        path = self._result(run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        macs, metrics = found["macs"], found["metrics"]
+        print(
+            f"{run.label}: dev {metrics['dev']['score']:.4f} test {metrics['test']['score']:.4f} "
+            f"dense {found['dense']['metrics']['dev']['score']:.4f} {found['dense']['metrics']['test']['score']:.4f} "
+            f"executed {macs['executed_speedup']:.3f}x paper {macs['speedup']:.3f}x",
+            flush=True,
+        )
+
+    def _result(self, run: Run) -> Path:
+        return self.results / f"{run.label}.json"
+
+    @contextmanager
+    def _alone(self, run: Run, *, wait: bool) -> Iterator[bool]:
+        """Keep other processes from the same run; the system ends the lock with the process."""
+        path = self.work / f"{run.label}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return what a run tells `hashee.fit`, but for where it writes."""
+    own = {"task": data_of(run.task), "backbone": run.backbone, "seed": run.seed, "max_length": TOKENS.get(run.task)}
+    return own | {"quiet": True} | run.settings
+
+
+@cache
+def data_of(task: str) -> TaskData:
+    """Load a task, or a part of it."""
+    data = load_task(task)
+    if task not in LIMITS:
+        return data
+    assert data.test is not None
+    splits = [
+        first_of_shuffled(examples, limit, seed=0)
+        for examples, limit in zip((data.train, data.dev, data.test), LIMITS[task], strict=True)
+    ]
+    note = "train, dev and test are {:,}, {:,} and {:,} examples, drawn with seed 0".format(*LIMITS[task])
+    return TaskData(data.task, *splits, fingerprint_of(data.task, *splits), (*data.notes, note))
+
+
+if __name__ == "__main__":
+    main()

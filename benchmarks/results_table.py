@@ -1,0 +1,110 @@
+"""Put the figures of results/quality into docs/results.md, between its markers, so that both always agree.
+
+python benchmarks/results_table.py
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results" / "quality", ROOT / "docs" / "results.md"
+BEGIN, END = "<!-- figures: benchmarks/results_table.py writes from here -->", "<!-- to here -->"
+TITLES = {
+    "sst2": "SST-2 (accuracy)",
+    "mrpc": "MRPC (mean of accuracy and F1)",
+    "stsb": "STS-B (mean of Pearson and Spearman)",
+    "scitail": "SciTail (accuracy)",
+    "snli": "SNLI (accuracy)",
+    "imdb": "IMDb (accuracy)",
+}
+
+Result = dict[str, Any]
+
+
+def main() -> None:
+    """Write the page anew."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{figures()}\n{END}{after}", encoding="utf-8")
+
+
+def figures() -> str:
+    """Return all tables as Markdown."""
+    groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    for path in sorted(RESULTS.glob("*/*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        groups[result["task"]["name"], result["backbone"]["name"]].append(result)
+    order = list(TITLES)
+    parts = [
+        "\n".join(table(task, backbone, results))
+        for (task, backbone), results in sorted(
+            groups.items(), key=lambda item: (order.index(item[0][0]), -len(item[1]))
+        )
+    ]
+    landing = RESULTS / "landing.json"
+    if landing.exists():
+        parts.append("\n".join(landing_table(json.loads(landing.read_text(encoding="utf-8")))))
+    return "\n\n".join(parts) + "\n"
+
+
+def table(task: str, backbone: str, results: list[Result]) -> Iterator[str]:
+    """Yield the lines of a task's table: dense models first, then by name."""
+    sizes = results[0]["data"]["sizes"]
+    yield f"### {TITLES[task]}, {backbone}"
+    yield ""
+    yield f"{sizes['train']:,} training, {sizes['dev']:,} dev and {sizes['test']:,} test examples."
+    yield ""
+    yield "| model | seeds | executed MACs | paper's count | dev | test | test, of dense |"
+    yield "|---|---|---|---|---|---|---|"
+    for layers, dense in sorted(_dense_by_depth(results).items(), reverse=True):
+        cost = f"{results[0]['backbone']['layers'] / layers:.2f}x less"
+        cells = [_spread(dense, "dev"), _spread(dense, "test")]
+        yield f"| dense, {layers} layers | {len(dense)} | {cost} | | {cells[0]} | {cells[1]} | |"
+    by_name: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        by_name[result["name"]].append(result)
+    for name, runs in by_name.items():
+        kept = fmean(run["metrics"]["test"]["score"] / run["dense"]["metrics"]["test"]["score"] for run in runs)
+        executed = fmean(run["macs"]["executed_speedup"] for run in runs)
+        counted = fmean(run["macs"]["speedup"] for run in runs)
+        metrics = [run["metrics"] for run in runs]
+        yield (
+            f"| {name} | {len(runs)} | {executed:.2f}x less | {counted:.2f}x | {_spread(metrics, 'dev')} | "
+            f"{_spread(metrics, 'test')} | {kept:.1%} |"
+        )
+
+
+def landing_table(rows: list[Result]) -> Iterator[str]:
+    """Yield the lines of the table on speed-ups asked for and reached."""
+    yield "### Speed-ups asked for and reached on test texts"
+    yield ""
+    asked = sorted({row["asked"] for row in rows})
+    yield "| task | table | " + " | ".join(f"{value:g}x" for value in asked) + " |"
+    yield "|---|---|" + "---|" * len(asked)
+    for task, kind in dict.fromkeys((row["task"], row["hash"]) for row in rows):
+        mine = {row["asked"]: row for row in rows if (row["task"], row["hash"]) == (task, kind)}
+        cells = [
+            f"{mine[value]['reached']:.3f} ({mine[value]['off_percent']:+.1f} %)" for value in asked if value in mine
+        ]
+        yield f"| {task} | {kind} | " + " | ".join(cells) + " |"
+
+
+def _dense_by_depth(results: Iterable[Result]) -> dict[int, list[Any]]:
+    """Return the measures of each dense model once, by depth."""
+    found: dict[int, dict[int, Any]] = defaultdict(dict)
+    for result in results:
+        found[result["dense"]["layers"]][result["seed"]] = result["dense"]["metrics"]
+    return {layers: list(by_seed.values()) for layers, by_seed in found.items()}
+
+
+def _spread(metrics: list[Any], split: str) -> str:
+    scores = [100 * each[split]["score"] for each in metrics]
+    return f"{fmean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
+
+
+if __name__ == "__main__":
+    main()

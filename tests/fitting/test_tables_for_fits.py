@@ -1,0 +1,95 @@
+"""Tables that a fit makes: for a speed-up, from before layer 1 where it must be, and by importance in one call."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fitting_data import make_data
+from transformers import AutoModelForSequenceClassification
+
+from hashee import Budget, ExitTable, FitResult, InputError, TableError, fit
+from hashee.fitting.processes import current_processes
+from hashee.fitting.settings import FitSettings
+from hashee.fitting.stages import Fit
+from hashee.fitting.tables import TableInputs, table_for
+from hashee.hashing.importance import Shrinkage
+from hashee.tasks import Kind
+
+
+@pytest.fixture(scope="module")
+def fitted(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> FitResult:
+    output = tmp_path_factory.mktemp("tables") / "out"
+    return fit(task=make_data(), backbone=str(backbone), output=output, hash="frequency", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def dense(fitted: FitResult) -> Any:
+    return AutoModelForSequenceClassification.from_pretrained(fitted.folder / "dense")
+
+
+def make_table(kind: str, backbone: Path, dense: Any, **changes: Any) -> tuple[ExitTable, Fit]:
+    settings = FitSettings(task=make_data(), backbone=str(backbone), output=Path("unused"), **changes)
+    of = Fit(settings, make_data(), current_processes())
+    return table_for(kind, settings, TableInputs(of.data, of.train, of.backbone), dense), of
+
+
+@pytest.mark.parametrize("kind", ["frequency", "importance", "random"])
+def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, backbone: Path, dense: Any) -> None:
+    lowest = {}
+    for speedup in (2.0, 5.0):
+        table, of = make_table(kind, backbone, dense, speedup=speedup)
+        lowest[speedup] = int(table.exit_layers.min())
+        budget = Budget.of(speedup, dense, [row.tolist() for row in of.train.ids])
+        assert budget.speedup_of(table.exit_layers.numpy(), 3, counted=False) == pytest.approx(speedup, rel=0.2)
+    assert lowest == {2.0: 1, 5.0: 0}
+    with pytest.raises(TableError, match="cannot be had"):
+        make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
+
+
+def test_one_call_makes_the_table_that_a_fit_makes(backbone: Path, dense: Any) -> None:
+    theirs, of = make_table("importance", backbone, dense, speedup=2.0, signed=True, pseudo_counts=3.0)
+    rows = list(zip(of.data.train.texts, of.data.train.targets or (), strict=True))
+    named = [(text, ("bad", "good")[label]) for text, label in rows]  # type: ignore[call-overload]
+    shrinkage = Shrinkage(pseudo_counts=3.0)
+    for data in (of.data, rows, named):
+        table = ExitTable.by_importance(dense, data, speedup=2.0, signed=True, shrinkage=shrinkage, progress=False)
+        assert table == theirs
+
+
+def test_without_labels(backbone: Path, dense: Any) -> None:
+    texts = list(make_data().train.texts)
+    for signal in ("sampled", "answer", "distance", "angle"):
+        table = ExitTable.by_importance(dense, texts, speedup=2.0, signal=signal, progress=False)
+        theirs, _ = make_table("importance", backbone, dense, speedup=2.0, signal=signal)
+        assert table.parameters["signal"] == signal
+        assert np.array_equal(table.exit_layers, theirs.exit_layers)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "not a single text"),
+        (["a film"], "(text, label) rows"),
+        ([("a film", "great")], "knows no label 'great'; its labels are bad, good"),
+        ([("a film", 2)], "knows no label 2"),
+        ([("a film", 0.5)], "knows no label 0.5"),
+        (make_data(Kind.TAGS), "tags are for words"),
+    ],
+)
+def test_data_that_cannot_be_measured_on(data: Any, message: str, dense: Any) -> None:
+    with pytest.raises(InputError) as error:
+        ExitTable.by_importance(dense, data, speedup=2.0)
+    assert message in str(error.value)
+
+
+def test_importance_is_not_measured_on_a_model_of_another_depth(fitted: FitResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has 3 layers and depth is 2"):
+        fit(
+            task=make_data(),
+            dense=fitted.folder / "dense",
+            depth=2,
+            hash="importance",
+            output=tmp_path / "out",
+            quiet=True,
+        )

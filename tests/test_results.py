@@ -1,0 +1,32 @@
+"""The figures in the docs are those of the result files."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+
+
+def results_table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_table", ROOT / "benchmarks" / "results_table.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_results_shows_the_files() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert results_table().figures() in page, "run benchmarks/results_table.py"
+
+
+def test_result_files_say_what_was_run() -> None:
+    files = sorted((ROOT / "results" / "quality").glob("*/*.json"))
+    assert files
+    for path in files:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        assert 0 < result["metrics"]["test"]["score"] <= 1, path
+        assert result["macs"]["executed_speedup"] >= 1, path
+        assert result["versions"]["torch"] and result["data"]["fingerprint"], path
+        assert "/" not in result["backbone"]["name"], path

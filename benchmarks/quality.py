@@ -232,12 +232,12 @@ def data_of(task: str) -> TaskData:
     if task not in LIMITS:
         return data
     assert data.test is not None
-    splits = [
-        first_of_shuffled(examples, limit, seed=0)
-        for examples, limit in zip((data.train, data.dev, data.test), LIMITS[task], strict=True)
-    ]
-    note = "train, dev and test are {:,}, {:,} and {:,} examples, drawn with seed 0".format(*LIMITS[task])
-    return TaskData(data.task, *splits, fingerprint_of(data.task, *splits), (*data.notes, note))
+    limits = LIMITS[task]
+    train, dev = first_of_shuffled(data.train, limits[0], seed=0), first_of_shuffled(data.dev, limits[1], seed=0)
+    test = first_of_shuffled(data.test, limits[2], seed=0)
+    note = "train, dev and test are {:,}, {:,} and {:,} examples, drawn with seed 0".format(*limits)
+    fingerprint = fingerprint_of(data.task, train, dev, test)
+    return TaskData(data.task, train, dev, test, fingerprint, (*data.notes, note))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,16 @@ def test_linear_equals_torch(rows: int, width: int, features: int) -> None:
     assert torch.allclose(native.linear(states, weight, None), F.linear(states, weight), atol=1e-3, rtol=1e-5)
 
 
+@needs_kernels
+@pytest.mark.parametrize("rows", [1, 3, 700])
+def test_gelu_equals_the_exact_one(rows: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    states = torch.cat([torch.randn(rows, 24, generator=generator) * size for size in (1e-6, 1.0, 9.0, 1e6)])
+    exact = F.gelu(states.double())
+    found = native.gelu_(states.clone())
+    assert bool(((found - exact).abs() <= 5e-7 * (1 + exact.abs())).all())
+
+
 def attention_case(seed: int, batch: int, length: int, heads: int, size: int) -> dict[str, Any]:
     """Return the arguments of `attend_absorbed` for random sequences, some of which have no query left."""
     generator = torch.Generator().manual_seed(seed)
@@ -81,18 +91,20 @@ def test_nan_is_never_hidden() -> None:
     case["states"][0, 0] = float("nan")
     assert attend_absorbed(**case).isnan().all()
     assert native.linear(torch.full((2, 8), float("nan")), torch.ones(3, 8), None).isnan().all()
+    assert native.gelu_(torch.full((2, 8), float("nan"))).isnan().all()
 
 
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     called = set()
-    for name in ("linear", "attend_absorbed"):
+    kernels = ("linear", "gelu_", "attend_absorbed")
+    for name in kernels:
         kernel = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))
     model = converted(make_model("bert"), make_exits("random exits"))
     with torch.inference_mode():
         model(make_ids(batch=1, length=30))
-    assert called == {"linear", "attend_absorbed"}
+    assert called == set(kernels)
 
 
 @pytest.mark.parametrize("obstacle", ["switched off", "no compiler", "broken compiler", "read-only cache"])

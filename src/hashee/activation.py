@@ -16,14 +16,15 @@ SMALLEST_PIECE = 16
 
 def activate(activation: Callable[[Tensor], Tensor], expand: nn.Module, inner: Tensor) -> Tensor:
     """Activate what a layer has just expanded its rows to, in place if nobody else can hold it. inner: (rows, width)"""
-    if torch.is_grad_enabled() or inner.device.type != "cpu" or expand._forward_hooks or not _is_gelu(activation):
+    is_watched = any(module._forward_hooks for module in expand.modules())
+    if torch.is_grad_enabled() or inner.device.type != "cpu" or is_watched or not _is_gelu(activation):
         return activation(inner)
     if inner.is_contiguous() and native.takes((inner,), ()):
         return native.gelu_(inner)
     # Torch compiles a GELU for every shape that it meets and keeps the last thousand. They are small, but they lie
     # between the buffers of the batches, whose memory can then neither be joined again nor go back to the system.
     for piece in _pieces(inner):
-        torch._C._nn.gelu_(piece)
+        torch.ops.aten.gelu_(piece)
     return inner
 
 

@@ -238,7 +238,7 @@ class ExitTable:
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Give the named tokens their layers and all others `default` (the last layer); special tokens never exit."""
-        options = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
+        options: dict[str, Any] = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
         return cls._of(by_hand.draft("mapping", tokenizer, by_hand.entries_of_mapping(mapping), **options))
 
     @classmethod
@@ -252,7 +252,7 @@ class ExitTable:
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Read a mapping from a `.csv` or `.tsv` file with the columns `token` and `layer`; see `from_mapping`."""
-        options = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
+        options: dict[str, Any] = {"num_layers": num_layers, "default": default, "vocab_size": vocab_size}
         return cls._of(by_hand.draft("csv", tokenizer, by_hand.entries_of_file(path), **options))
 
     @classmethod

@@ -142,8 +142,8 @@ class Fit:
         """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
         fitted = model if dense is None or self.settings.warm_start else dense.backbone.load()
         names = ("speedup", "num_buckets", "min_exit", "seed", "table", "max_length")
-        names += ("signal", "signed", "prior", "pseudo_counts")
-        depends = {name: str(getattr(self.settings, name)) for name in names}
+        steadied = ("signal", "signed", "prior", "pseudo_counts")
+        depends = {name: str(getattr(self.settings, name)) for name in (*names, *steadied)}
         depends |= {"kind": kind, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}
 
         def make() -> float:

@@ -22,6 +22,7 @@ LAYERS = [
     {"plan"},
     {"native"},
     {"attention", "linear"},
+    {"activation"},
     {"block"},
     {"adapters"},
     {"first_layer"},

@@ -6,9 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hashee.errors import HasheeError, InputError
+from hashee.errors import InputError
 from hashee.evaluating.points import DENSE, STATIC, Point
 from hashee.files import replaced_atomically
+from hashee.packages import require
 from hashee.texts import PathLike
 
 # Okabe and Ito's colours, which those who are colour-blind can tell apart, each with a marker of its own.
@@ -48,12 +49,7 @@ def _figure(points: list[Point], title: str, measure: str) -> Any:
     drawn = [point for point in points if point.speedup is not None and point.shown is not None]
     if not drawn:
         raise InputError("there is nothing to draw: no point has both a speed-up and a measure of quality")
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, needed for plots only
-    except ImportError:
-        raise HasheeError('drawing needs matplotlib: pip install "hashee[speed]"') from None
-
-    figure = Figure(figsize=(8.5, 5.2), layout="constrained")
+    figure = require("matplotlib.figure", "train", "drawing").Figure(figsize=(8.5, 5.2), layout="constrained")
     axes: Any = figure.subplots()
     ends = []
     for number, kind in enumerate(dict.fromkeys(point.hash for point in drawn)):

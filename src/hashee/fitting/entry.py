@@ -9,8 +9,9 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashee.errors import HasheeError, InputError
+from hashee.errors import InputError
 from hashee.fitting.settings import INDIFFERENT, FitSettings
+from hashee.packages import require
 
 if TYPE_CHECKING:
     from hashee.fitting.processes import Processes
@@ -35,7 +36,7 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     enough: the rest is read from there, and what is given must be as it was.
     """
     # Imported here, because the Trainer takes seconds and the packages for training are an extra.
-    _require_packages()
+    require("accelerate", "train", "fitting")
     from hashee.fitting.outcome import each_hash, fit_once  # noqa: PLC0415
     from hashee.fitting.processes import current_processes  # noqa: PLC0415
     from hashee.fitting.search import require_optuna, searched  # noqa: PLC0415
@@ -136,13 +137,6 @@ def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Proc
     if settings.table is not None:
         found.pop("hash")
     return replace(settings, search=None, **found)
-
-
-def _require_packages() -> None:
-    try:
-        import accelerate  # type: ignore[import-untyped]  # noqa: F401, PLC0415
-    except ImportError:
-        raise HasheeError('fitting needs accelerate: pip install "hashee[train]"') from None
 
 
 @contextmanager

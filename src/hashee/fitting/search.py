@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hashee.errors import HasheeError
 from hashee.fitting.outcome import Choice
 from hashee.fitting.stage import fingerprint_of
 from hashee.fitting.stages import WORK, Candidate, Dense, Fit
+from hashee.packages import require
 
 GRID: dict[str, tuple[float, ...]] = {
     "batch_size": (16, 32),
@@ -100,11 +100,7 @@ class _Trials:
 
 def require_optuna() -> Any:
     """Return the optuna package, or say how to get it."""
-    try:
-        import optuna  # noqa: PLC0415  # an extra, needed for searches only
-    except ImportError:
-        raise HasheeError('--search needs optuna: pip install "hashee[search]"') from None
-    return optuna
+    return require("optuna", "train", "--search")
 
 
 def _drop_weights(folder: Path) -> None:

@@ -11,6 +11,7 @@ from hashee.errors import TableError, TableMismatch
 from hashee.hashing.buckets import Buckets, whole_number
 from hashee.hashing.draft import Draft, draft_of_places
 from hashee.hashing.vocabulary import Vocabulary
+from hashee.packages import require
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -93,14 +94,11 @@ def places_in_clusters(
 
 
 def _kmeans(vectors: NDArray[np.float32], num_clusters: int, seed: int) -> NDArray[np.int64]:
-    try:
-        from sklearn.cluster import KMeans, MiniBatchKMeans  # noqa: PLC0415
-    except ImportError:
-        raise TableError('clustering needs scikit-learn: pip install "hashee[clusters]"') from None
+    cluster = require("sklearn.cluster", "clusters", "clustering")
     options: dict[str, Any] = {"n_clusters": num_clusters, "n_init": _RESTARTS, "random_state": seed}
     if len(vectors) <= _MOST_ROWS_FOR_FULL_KMEANS:
-        kmeans = KMeans(**options)
+        kmeans = cluster.KMeans(**options)
     else:
-        kmeans = MiniBatchKMeans(batch_size=8192, **options)
+        kmeans = cluster.MiniBatchKMeans(batch_size=8192, **options)
     clusters: NDArray[np.int64] = kmeans.fit_predict(vectors).astype(np.int64)
     return clusters

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hashee.errors import HasheeError
 from hashee.files import replaced_atomically
+from hashee.packages import require
 from hashee.speed.protocol import Row
 
 
@@ -74,15 +75,10 @@ def read_json(path: Path) -> list[Row]:
 
 def write_plot(rows: Sequence[Row], path: Path) -> None:
     """Draw texts per second against batch size, one line for each peer; the bars span the rounds."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, needed for plots only
-    except ImportError:
-        raise HasheeError('--plot needs matplotlib: pip install "hashee[speed]"') from None
-
     measured = [row for row in rows if row.texts_per_second]
     if not measured:
         raise HasheeError(f"there is nothing to plot in {path}: no peer was measured")
-    figure = Figure(figsize=(10, 6), layout="constrained")
+    figure = require("matplotlib.figure", "speed", "--plot").Figure(figsize=(10, 6), layout="constrained")
     axes: Any = figure.subplots()
     for number, name in enumerate(dict.fromkeys(row.name for row in measured)):
         points = sorted((row for row in measured if row.name == name), key=lambda row: row.batch_size)

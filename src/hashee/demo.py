@@ -20,10 +20,10 @@ from hashee.evaluating.compare import FIGURE
 from hashee.files import replaced_atomically
 
 FOLDER = Path(".demo")
-SPLITS = {"test": 1000, "dev": 500, "train": 4000}
+SPLITS = {"test": 1000, "dev": 500, "train": 3000}
 """Sentences of each split: as many as leave time for a coffee, not for lunch."""
 SPEEDUPS = (3.0, 5.0)
-DEPTH = 2
+DEPTH = 3
 SENTENCES = (
     "a quiet masterpiece",
     "the film is not as good as the book , but it is more than worth the price of the ticket .",
@@ -92,6 +92,7 @@ def write_sentences(folder: Path) -> Path:
 if __name__ == "__main__":
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         main()
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from fitting_data import make_data
 from transformers import AutoModelForSequenceClassification
 
 from hashee import Budget, ExitTable, FitResult, InputError, TableError, fit
+from hashee.fitting import tables
 from hashee.fitting.processes import current_processes
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stages import Fit
@@ -93,3 +94,26 @@ def test_importance_is_not_measured_on_a_model_of_another_depth(fitted: FitResul
             output=tmp_path / "out",
             quiet=True,
         )
+
+
+def test_importance_is_measured_once_for_each_dense_model(
+    fitted: FitResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+    measure = tables.measure_importance
+    monkeypatch.setattr(tables, "measure_importance", lambda *given, **o: measured.append(1) or measure(*given, **o))
+    shared: dict[str, Any] = {
+        "task": make_data(),
+        "dense": fitted.folder / "dense",
+        "hash": "importance",
+        "quiet": True,
+    }
+    made = [fit(output=tmp_path / str(speedup), speedup=speedup, epochs=1, **shared).model for speedup in (2.0, 2.5)]
+    assert len(measured) == 1
+    assert made[0].exit_table != made[1].exit_table
+    # Other examples: what is there is of no use.
+    fit(output=tmp_path / "others", speedup=2.0, epochs=1, **(shared | {"task": make_data(train=64)}))
+    assert len(measured) == 2
+    (fitted.folder / "dense" / "importance-loss" / "importance.json").write_text("{")
+    fit(output=tmp_path / "again", speedup=2.0, epochs=1, **(shared | {"task": make_data(train=64)}))
+    assert len(measured) == 3

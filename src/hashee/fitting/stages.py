@@ -151,7 +151,8 @@ class Fit:
             if made is not None and made["fingerprint"] == fingerprint_of(depends):
                 return float(made["seconds"])
             began = time.monotonic()
-            inputs = TableInputs(self.data, self.train, self.backbone)
+            cache = None if dense is None else Path(dense.backbone.source)
+            inputs = TableInputs(self.data, self.train, self.backbone, cache if cache and cache.is_dir() else None)
             table_for(kind, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
             made = {"fingerprint": fingerprint_of(depends), "seconds": time.monotonic() - began}
             write_json(folder / "made.json", made)

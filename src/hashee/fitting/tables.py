@@ -1,7 +1,9 @@
 """Choosing exit tables: everything that a fit knows of how they are made."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,10 @@ from torch import Tensor
 from hashee.budget import Budget
 from hashee.checkpoint import read_table
 from hashee.errors import InputError, TableError
-from hashee.fitting.backbone import Backbone
+from hashee.fitting.backbone import Backbone, weights_fingerprint
 from hashee.fitting.encoding import Encoded
 from hashee.fitting.settings import FitSettings
+from hashee.fitting.stage import fingerprint_of, read_json, write_json
 from hashee.importance import Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
@@ -22,6 +25,7 @@ from hashee.texts import Text
 
 _MEASURED = 20_000
 """Training examples at the most that importance is measured on, and that speed-ups are counted on."""
+_MADE = "made.json"
 _SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8)
 """Of the frequency table's speed-up, tried in turn for importance."""
 _IGNORED = -100
@@ -35,16 +39,26 @@ class TableInputs:
     data: TaskData
     train: Encoded
     backbone: Backbone
-    _known: dict[str, Importance] = field(default_factory=dict)
+    cache: Path | None = None
+    """Folder, the dense model's, for what was measured on it: other tables need not measure again."""
 
     def measured(self, signal: str, dense: Any) -> Importance:
-        """Return what updates are worth to a dense model, measured once for each signal."""
-        if signal not in self._known:
-            options: dict[str, Any] = {"tokenizer": self.backbone.tokenizer, "progress": False}
-            measure = measure_movement if signal in list(Movement) else measure_importance
-            options["by" if signal in list(Movement) else "signal"] = signal
-            self._known[signal] = measure(dense, _batches(self, dense), **options)
-        return self._known[signal]
+        """Return what updates are worth to a dense model, from the cache if that is of these weights and examples."""
+        folder = None if self.cache is None else self.cache / f"importance-{signal}"
+        key = {"weights": weights_fingerprint(dense), "data": self.data.fingerprint, "most": _MEASURED}
+        fingerprint = fingerprint_of(key | {"tokens": int(self.train.lengths.sum())})
+        if folder is not None and (read_json(folder / _MADE) or {}).get("fingerprint") == fingerprint:
+            with suppress(TableError):  # damaged: measure again
+                return Importance.load(folder)
+        measure = measure_movement if signal in list(Movement) else measure_importance
+        options = {"by" if signal in list(Movement) else "signal": signal, "tokenizer": self.backbone.tokenizer}
+        found: Importance = measure(dense, _batches(self, dense), progress=False, **options)
+        if folder is not None:
+            with suppress(OSError):  # a model that was given may lie where nothing can be written
+                folder.mkdir(parents=True, exist_ok=True)
+                found.save(folder)
+                write_json(folder / _MADE, {"fingerprint": fingerprint})
+        return found
 
 
 def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:

@@ -1,10 +1,12 @@
 """Linear layers on packed rows: few rows in kernels made for them."""
 
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hashee import native
 
@@ -17,7 +19,7 @@ class _Packed:
     """A weight in oneDNN's own layout, and which state of which tensor it was made from."""
 
     weight: Tensor
-    source: tuple[int, int]
+    source: tuple[int, int, int]
 
 
 _PACKED: "WeakKeyDictionary[nn.Module, _Packed]" = WeakKeyDictionary()
@@ -33,10 +35,23 @@ def is_bare_linear(module: nn.Module) -> bool:
     return is_bare(module, nn.Linear)
 
 
-def state_of(tensor: Tensor) -> tuple[int, int]:
-    """Return what changes whenever a tensor does: its place, and a version that counts every write to it."""
-    # Optimizer steps and loading into the same tensor write to it; inference tensors keep no count.
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+_steps = 0
+"""Steps that any optimizer of this process has taken."""
+
+
+def _count_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    global _steps  # noqa: PLW0603  # the hook is of the whole process too
+    _steps += 1
+
+
+# Fused optimizers write to weights without counting it as a write.
+register_optimizer_step_post_hook(_count_step)
+
+
+def state_of(tensor: Tensor) -> tuple[int, int, int]:
+    """Return what changes whenever a tensor does: its place, the writes to it, and the steps of optimizers."""
+    # Loading into the same tensor writes to it; inference tensors keep no count.
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version, _steps
 
 
 def project(module: nn.Module, rows: Tensor) -> Tensor:

@@ -80,5 +80,5 @@ def test_a_search_keeps_the_best_point_and_goes_on_where_it_was(backbone: Path, 
 
 def test_a_search_without_optuna_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    with pytest.raises(HasheeError, match=r'pip install "hashee\[search\]"'):
+    with pytest.raises(HasheeError, match=r'pip install "hashee\[train\]"'):
         fit(task="sst2", output=tmp_path / "out", search=3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
 
-from hashee.errors import TableError, TableMismatch
+from hashee.errors import HasheeError, TableError, TableMismatch
 from hashee.hashing import clusters
 from hashee.table import ExitTable
 
@@ -105,5 +105,5 @@ def test_without_scikit_learn_the_error_names_the_extra(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    with pytest.raises(TableError, match=r'pip install "hashee\[clusters\]"'):
+    with pytest.raises(HasheeError, match=r'pip install "hashee\[clusters\]"'):
         ExitTable.by_clusters(tokenizer, torch.ones(len(tokenizer), 4), 2)

@@ -9,10 +9,9 @@ from typing import Any
 
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluating.figure import draw_tradeoff
-from hashee.evaluating.opening import quiet_transformers
 from hashee.evaluating.points import DENSE, STATIC, Point, with_front, write_points
 from hashee.fitting import FitSettings, fit
-from hashee.fitting.entry import complete_settings
+from hashee.fitting.entry import complete_settings, quiet_transformers
 from hashee.fitting.settings import HASHES
 from hashee.packages import require
 from hashee.table import ExitTable

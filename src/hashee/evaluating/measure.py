@@ -13,9 +13,10 @@ import torch
 from hashee.errors import InputError
 from hashee.evaluating.answers import agreement, answer, confidence, losses, spread, time_rounds
 from hashee.evaluating.evaluation import About, DenseModel, Evaluation, Example, Provenance
-from hashee.evaluating.opening import Array, Opened, open_dense, open_model, quiet_transformers, read_run
+from hashee.evaluating.opening import Array, Opened, open_dense, open_model, read_run
 from hashee.evaluating.settings import AUTO, EvaluateSettings
 from hashee.explain import Explanation
+from hashee.fitting.entry import quiet_transformers
 from hashee.flops import FlopCount, count_flops
 from hashee.packages import require
 from hashee.speed.machine import describe_machine, usable_cores

@@ -4,7 +4,6 @@ import copy
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
 )
-from transformers.utils import logging
 
 from hashee.adapters import Adapter, adapter_for
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
@@ -251,20 +249,6 @@ def read_run(folder: str | Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return run if isinstance(run, dict) and "settings" in run else None
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' reports and bars from burying ours."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

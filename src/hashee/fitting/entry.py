@@ -46,7 +46,7 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     settings = complete_settings(settings, fields)
     if settings.search is not None:
         require_optuna()
-    with _quiet_transformers():
+    with quiet_transformers():
         processes = current_processes()
         data = settings.load_data()
         processes.main_only(lambda: claim_output(settings, data))
@@ -140,7 +140,7 @@ def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Proc
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep transformers' reports and bars from burying ours."""
     from transformers.utils import logging  # noqa: PLC0415
 

@@ -31,7 +31,9 @@ from hashee.tasks import TaskData, load_task
 from hashee.tasks.fingerprint import fingerprint_of
 from hashee.tasks.splits import first_of_shuffled
 
-DENSE_EPOCHS, EXIT_EPOCHS = 3, 2
+EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "scitail": (1, 1)}
+"""Passes of the dense model, and of the ones with exits that start from it, where they are not `USUAL_EPOCHS`."""
+USUAL_EPOCHS = (2, 2)
 NEVER = "never"
 """Of a model without exits: a shallower one, or the dense one trained for as long as those with exits."""
 VOCABULARY = 30_522
@@ -47,10 +49,11 @@ COST = 3.0
 layers, which is what its tables with equal buckets reach."""
 AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 1}
 RECIPES: dict[str, dict[str, Any]] = {
-    "importance-signed": {"signed": True, "pseudo_counts": 20.0},
-    "importance-neighbours": {"prior": "neighbours", "pseudo_counts": 20.0},
     "importance-distilled": {"distill": 0.5},
     "frequency-distilled": {"hash": "frequency", "distill": 0.5},
+    "importance-of-frequency": {"prior": "frequency", "pseudo_counts": 20.0},
+    "importance-of-neighbours": {"prior": "neighbours", "pseudo_counts": 20.0},
+    "importance-signed": {"signed": True, "pseudo_counts": 20.0},
 }
 """Ways to build the table by importance, and to train, at one cost."""
 WITHOUT_LABELS: dict[str, dict[str, Any]] = {
@@ -101,20 +104,19 @@ def studies(gte: str) -> dict[str, list[Run]]:
     """Return what is run, the most telling first."""
     costs = [run for speedup in (2.4, 3.5) for run in equal_cost("sst2", speedup)]
     costs += [run for speedup in (3.0, 4.0, 6.0) for run in equal_cost("sst2", speedup, min_exit=0)]
-    both = [Run(task, name, AT_ONE_COST | settings) for name, settings in RECIPES.items() for task in ("sst2", "mrpc")]
+    both = [Run(task, name, AT_ONE_COST | settings) for name, settings in RECIPES.items() for task in ("mrpc", "sst2")]
     return {
-        "first": equal_cost("sst2", COST) + equal_cost("mrpc", COST),
+        **{task: equal_cost(task, COST) for task in ("sst2", "mrpc", "stsb", "scitail", "snli", "imdb")},
         "recipes": both + [Run("sst2", name, AT_ONE_COST | settings) for name, settings in WITHOUT_LABELS.items()],
-        "stsb": equal_cost("stsb", COST),
         "hashes": [
             *(Run("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random", "importance")),
             *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
         ],
-        "seeds": [run for seed in (1, 2) for task in ("sst2", "mrpc") for run in equal_cost(task, COST, seed=seed)],
+        **{
+            f"{task}-seeds": [run for seed in (1, 2) for run in equal_cost(task, COST, seed=seed)]
+            for task in ("sst2", "mrpc")
+        },
         "costs": costs + equal_cost("mrpc", 2.4),
-        "scitail": equal_cost("scitail", COST),
-        "snli": equal_cost("snli", COST),
-        "imdb": equal_cost("imdb", COST),
         "gte": [
             Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
             for depth in (12, 6)
@@ -153,11 +155,11 @@ class Study:
                 return
             print(f"{run.label} ...", flush=True)
             output = self.work / run.label
-            settings = {"output": output, "dense": self._dense(run.dense), "epochs": EXIT_EPOCHS} | settings_of(run)
+            settings = settings_of(run) | {"dense": self._dense(run.dense), "epochs": epochs_of(run)[1]}
             if settings.get("hash") == NEVER:
                 ExitTable.never(VOCABULARY, settings["depth"]).save(output / NEVER)
                 settings |= {"hash": "auto", "table": output / NEVER}
-            fitted = hashee.fit(**settings, overwrite=True)
+            fitted = hashee.fit(output=output, **settings, overwrite=True)
             self._write(run, fitted.run)
             if run.name == "random":
                 self._write_inconsistent(run, fitted)
@@ -167,7 +169,7 @@ class Study:
         """Return the folder of a dense model, after fitting it if need be; others wait for it."""
         output = self.work / run.label
         with self._alone(run, wait=True):
-            settings = FitSettings(output=output, epochs=DENSE_EPOCHS, **settings_of(run))
+            settings = FitSettings(output=output, epochs=epochs_of(run)[0], **settings_of(run))
             Fit(settings, data_of(run.task), current_processes()).dense()
         return output / "dense"
 
@@ -190,7 +192,7 @@ class Study:
         kept["dense"] = {name: value for name, value in found["dense"].items() if name in ("layers", "metrics")}
         kept["backbone"] = found["backbone"] | {"name": Path(run.backbone).name}
         settings = {name: value for name, value in run.settings.items() if name != "dense"}
-        result = {"name": run.name, "seed": run.seed, "settings": settings, "dense_epochs": DENSE_EPOCHS} | kept
+        result = {"name": run.name, "seed": run.seed, "settings": settings, "dense_epochs": epochs_of(run)[0]} | kept
         path = self._result(run)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -217,6 +219,11 @@ class Study:
                 yield False
             else:
                 yield True
+
+
+def epochs_of(run: Run) -> tuple[int, int]:
+    """Return the passes of the dense model and of the one with exits."""
+    return EPOCHS.get(run.task, USUAL_EPOCHS)
 
 
 def settings_of(run: Run) -> dict[str, Any]:

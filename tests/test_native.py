@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from architectures import converted, make_exits, make_ids, make_model
 from hashee import native
 from hashee.attention import Weights, attend_absorbed
+from hashee.linear import MOST_ROWS
 from hashee.plan import make_plan
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
@@ -36,6 +37,29 @@ def test_gelu_equals_the_exact_one(rows: int) -> None:
     exact = F.gelu(states.double())
     found = native.gelu_(states.clone())
     assert bool(((found - exact).abs() <= 5e-7 * (1 + exact.abs())).all())
+
+
+def rest_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
+    """Return the arguments of `native.rest`."""
+    generator = torch.Generator().manual_seed(rows)
+    context, states = torch.randn(2, rows, width + 8, generator=generator)[:, :, :width]
+    shapes = ((width, width), (width,), (inner, width), (width, inner), (width,))
+    weights = [torch.randn(shape, generator=generator) for shape in shapes]
+    biases = [torch.randn(len(weight), generator=generator) for weight in weights]
+    return context, states, [tensor for pair in zip(weights, biases, strict=True) for tensor in pair], (1e-12, 1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 50])
+@pytest.mark.parametrize(("width", "inner"), [(8, 8), (24, 40), (384, 1536)])
+def test_rest_of_a_layer_equals_torch(rows: int, width: int, inner: int) -> None:
+    context, states, weights, epsilons = rest_case(rows, width, inner)
+    exact = [weight.double() for weight in weights]
+    attended = F.linear(context.double(), *exact[0:2]) + states
+    attended = F.layer_norm(attended, (width,), *exact[2:4], epsilons[0])
+    updated = F.linear(F.gelu(F.linear(attended, *exact[4:6])), *exact[6:8]) + attended
+    expected = F.layer_norm(updated, (width,), *exact[8:10], epsilons[1])
+    assert torch.allclose(native.rest(context, states, weights, epsilons).double(), expected, atol=1e-4)
 
 
 def attention_case(seed: int, batch: int, length: int, heads: int, size: int) -> dict[str, Any]:
@@ -75,12 +99,13 @@ def test_attention_equals_torch(seed: int, batch: int, length: int, heads: int, 
 
 @needs_kernels
 def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
-    case, before = attention_case(3, 6, 30, 12, 8), torch.get_num_threads()
+    case, rest, before = attention_case(3, 6, 30, 12, 8), rest_case(7, 24, 40), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = attend_absorbed(**case)
+        alone, rest_alone = attend_absorbed(**case), native.rest(*rest)
         torch.set_num_threads(3)
         assert torch.equal(attend_absorbed(**case), alone)
+        assert torch.equal(native.rest(*rest), rest_alone)
     finally:
         torch.set_num_threads(before)
 
@@ -92,19 +117,39 @@ def test_nan_is_never_hidden() -> None:
     assert attend_absorbed(**case).isnan().all()
     assert native.linear(torch.full((2, 8), float("nan")), torch.ones(3, 8), None).isnan().all()
     assert native.gelu_(torch.full((2, 8), float("nan"))).isnan().all()
+    context, *others = rest_case(3, 24, 40)
+    context[1, 0] = float("nan")
+    assert native.rest(context, *others).isnan().all(1).tolist() == [False, True, False]
 
 
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = set()
-    kernels = ("linear", "gelu_", "attend_absorbed")
+    called: set[str] = set()
+    kernels = ("linear", "gelu_", "rest", "attend_absorbed")
     for name in kernels:
         kernel = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))
     model = converted(make_model("bert"), make_exits("random exits"))
     with torch.inference_mode():
         model(make_ids(batch=1, length=30))
+        assert called == {"linear", "rest", "attend_absorbed"}
+        model(make_ids(batch=2 * MOST_ROWS // 30, length=30))
     assert called == set(kernels)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["attention.output.dense", "attention.output.LayerNorm", "intermediate.dense"])
+def test_hooks_see_what_they_would_see_without_kernels(name: str) -> None:
+    model = converted(make_model("bert"), make_exits("full depth"))
+    seen: list[torch.Tensor] = []
+    ids = make_ids(batch=1, length=9)
+    with torch.inference_mode():
+        expected = model(ids)[0]
+        module = model.hashed_encoder.encoder.layer[0].get_submodule(name)
+        module.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        found = model(ids)[0]
+    assert [len(rows) for rows in seen] == [9]
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("obstacle", ["switched off", "no compiler", "broken compiler", "read-only cache"])

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "hashee"
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
     {"errors", "files", "packages"},
-    {"texts", "embedded"},
+    {"texts", "embedded", "pretrained"},
     {"tasks"},
     {"hashing", "models"},
     {"table"},

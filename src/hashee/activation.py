@@ -17,7 +17,7 @@ SMALLEST_PIECE = 16
 def activate(activation: Callable[[Tensor], Tensor], expand: nn.Module, inner: Tensor) -> Tensor:
     """Activate what a layer has just expanded its rows to, in place if nobody else can hold it. inner: (rows, width)"""
     is_watched = any(module._forward_hooks for module in expand.modules())
-    if torch.is_grad_enabled() or inner.device.type != "cpu" or is_watched or not _is_gelu(activation):
+    if torch.is_grad_enabled() or inner.device.type != "cpu" or is_watched or not is_gelu(activation):
         return activation(inner)
     if inner.is_contiguous() and native.takes((inner,), ()):
         return native.gelu_(inner)
@@ -37,6 +37,6 @@ def _pieces(rows: Tensor) -> Iterator[Tensor]:
         start += size
 
 
-def _is_gelu(activation: Callable[[Tensor], Tensor]) -> bool:
+def is_gelu(activation: Callable[[Tensor], Tensor]) -> bool:
     """Say whether an activation is the exact GELU and nothing else."""
     return isinstance(activation, GELUActivation) and is_bare(activation, GELUActivation) and activation.act is F.gelu

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import LayerNorm, Linear, Module
 
-from hashee.activation import activate
+from hashee import native
+from hashee.activation import activate, is_gelu
 from hashee.attention import Attention, Weights, absorbing_saves, attend, attend_absorbed, attend_looked_up
-from hashee.linear import is_bare_linear, project
+from hashee.linear import MOST_ROWS, is_bare, is_bare_linear, is_plain_product, project
 from hashee.plan import LayerPlan, Plan
 
 SLICE = 1024
@@ -121,6 +123,8 @@ def apply_block(
 
 def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
     """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
+    if dropout == Dropout() and (kernel := _rest_kernel(block, context, active)) is not None:
+        return kernel()
     attended = _drop(project(block.output, context), dropout.attention_output) + active
     if not block.pre_norm:
         attended = block.attention_norm(attended)
@@ -135,6 +139,32 @@ def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Te
         limit = torch.finfo(torch.float16).max - 1000
         updated = updated.clamp(-limit, limit)
     return updated
+
+
+def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
+    """Return the one kernel that does what follows attention, if there is one that can, without dropout."""
+    products = (block.output, block.expand, block.contract)
+    norms = (block.attention_norm, block.feed_forward_norm)
+    if (
+        block.pre_norm
+        or not 0 < len(context) <= MOST_ROWS
+        or not is_gelu(block.activation)
+        or not all(is_plain_product(module, context) for module in products)
+        or not all(is_bare(norm, LayerNorm) for norm in norms)
+    ):
+        return None
+    output, expand, contract = (module for module in products if isinstance(module, Linear))
+    norm, last_norm = (module for module in norms if isinstance(module, LayerNorm))
+    modules = (output, norm, expand, contract, last_norm)
+    weights = [weight for module in modules for weight in (module.weight, module.bias) if weight is not None]
+    vectors = [weight for weight in weights if weight.ndim == 1]
+    if (
+        len(weights) != 2 * len(modules)
+        or any(vector.dtype != torch.float32 or not vector.is_contiguous() for vector in vectors)
+        or not native.takes((context, active), (output.weight, expand.weight, contract.weight))
+    ):
+        return None
+    return partial(native.rest, context, active, weights, (norm.eps, last_norm.eps))
 
 
 def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None) -> bool:

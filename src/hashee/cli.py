@@ -13,6 +13,7 @@ from rich.console import Console
 from hashee.errors import HasheeError
 from hashee.evaluating.command import SeveralValues, evaluate, tradeoff
 from hashee.fitting.command import fit
+from hashee.pretrained import read_pretrained
 from hashee.speed.command import speed
 
 app = typer.Typer(
@@ -182,7 +183,7 @@ def load_tokenizer(path: str) -> Any:
     """Load a tokenizer from a folder (or the folder of a config file) or the Hub, or say why not in one line."""
     from transformers import AutoTokenizer
 
-    return _load(AutoTokenizer, str(Path(path).parent) if path.endswith(".json") else path, "tokenizer")
+    return read_pretrained(AutoTokenizer, str(Path(path).parent) if path.endswith(".json") else path, "tokenizer")
 
 
 def load_config(path: str) -> Any:
@@ -191,27 +192,14 @@ def load_config(path: str) -> Any:
 
     import hashee  # noqa: F401  # registers the converted model types
 
-    return _load(AutoConfig, path, "config")
+    return read_pretrained(AutoConfig, path, "config")
 
 
 def load_model(path: str) -> Any:
     """Load a model from a folder or the Hub, or say why not in one line."""
     from transformers import AutoModel
 
-    return _load(AutoModel, path, "model")
-
-
-def _load(auto_class: Any, path: str, what: str) -> Any:
-    # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
-    if (path.startswith((".", "/", "~")) or path.count("/") > 1) and not Path(path).exists():
-        raise HasheeError(f"cannot load a {what} from {path}: there is no such file or folder")
-    try:
-        return auto_class.from_pretrained(path)
-    except HasheeError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise HasheeError(f"cannot load a {what} from {path}: {reason}") from error
+    return read_pretrained(AutoModel, path, "model")
 
 
 def main() -> None:

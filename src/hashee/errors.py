@@ -27,3 +27,8 @@ class CheckpointError(HasheeError):
 
 class InputError(HasheeError):
     """Texts, ids or masks that the model cannot read."""
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of another library says, to be told on within one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
-from hashee.errors import InputError
+from hashee.errors import InputError, first_line
 
 Text: TypeAlias = str | tuple[str, str]
 Label: TypeAlias = int | float | str
@@ -241,7 +241,7 @@ def _parquet_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
                     number += 1
                     yield number, values
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable parquet file: {_first_line(error)}") from None
+        raise InputError(f"{path} is not a readable parquet file: {first_line(error)}") from None
 
 
 # --- files and lines ---------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def _lines(path: Path, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
     except EOFError:
         raise InputError(f"{path} is a truncated gzip file (cut off after line {number}); copy it again") from None
     except (OSError, zlib.error) as error:
-        raise InputError(f"cannot read {path} after line {number}: {_first_line(error)}") from None
+        raise InputError(f"cannot read {path} after line {number}: {first_line(error)}") from None
 
 
 def _open(path: Path) -> BinaryIO:
@@ -295,7 +295,3 @@ def _open(path: Path) -> BinaryIO:
 def place_of(path: Path, number: int) -> str:
     """Return where a row lies, for messages."""
     return f"{path}, {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

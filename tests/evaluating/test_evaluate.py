@@ -139,7 +139,7 @@ def test_another_kind_of_head_is_refused(head: Kind, asked: Kind, message: str, 
 
 def test_folders_without_a_usable_model_are_refused(tmp_path: Path) -> None:
     data = make_task()
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such file or folder"):
         quick("/no/such/folder", data)
     with pytest.raises(HasheeError, match=r"holds no config\.json"):
         quick(tmp_path, data)

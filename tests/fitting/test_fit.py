@@ -184,7 +184,7 @@ def test_a_run_is_not_overwritten_by_accident(fitted: FitResult, backbone: Path,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backbone": "/no/such/model"}, "there is no backbone /no/such/model"),
+        ({"backbone": "/no/such/model"}, "cannot load a backbone from /no/such/model"),
         ({"depth": 7}, "depth is 7 but the backbone .* has 3 layers"),
         ({"hash": "mi", "task": make_data(Kind.TAGS)}, "mi needs a label for each text"),
         ({"dense": "BACKBONE", "warm_start": True}, "has no head for the labels"),

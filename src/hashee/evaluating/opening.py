@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from hashee.adapters import Adapter, adapter_for
-from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedOption
+from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.evaluating.labels import check_head, check_problem, head_for, output_order
 from hashee.evaluating.settings import EvaluateSettings
 from hashee.export import export_onnx
@@ -31,6 +31,7 @@ from hashee.loading import load
 from hashee.model import HashedModel, check_finite
 from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.pretrained import read_pretrained
 from hashee.speed.machine import usable_cores
 from hashee.table import ExitTable
 from hashee.tasks.task import Kind, Task
@@ -206,10 +207,7 @@ def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
 def _dense(source: str, task: Task) -> Any:
     """Load a dense model with all of its head; what transformers would only report missing is an error."""
     auto_class: Any = AutoModelForTokenClassification if task.kind is Kind.TAGS else AutoModelForSequenceClassification
-    try:
-        model, info = auto_class.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-    except Exception as error:
-        raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
+    model, info = read_pretrained(auto_class, source, "model", dtype=torch.float32, output_loading_info=True)
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise CheckpointError(f"{source} lacks {len(missing)} weights, such as {missing[0]}; save the model again")
@@ -218,15 +216,9 @@ def _dense(source: str, task: Task) -> Any:
 
 
 def _config(source: str) -> Any:
-    # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
-    if (source.startswith((".", "/", "~")) or source.count("/") > 1) and not Path(source).exists():
-        raise InputError(f"there is no model in {source}: no such folder")
     if Path(source).is_dir() and not (Path(source) / "config.json").exists():
         raise CheckpointError(f"{source} holds no config.json; name the folder of a model")
-    try:
-        return AutoConfig.from_pretrained(source)
-    except Exception as error:
-        raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
+    return read_pretrained(AutoConfig, source, "model")
 
 
 def _tokenizer(model: Any) -> Any:
@@ -234,12 +226,7 @@ def _tokenizer(model: Any) -> Any:
     hashed = isinstance(model, HashedModel)
     if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
-    try:
-        return model.tokenizer if hashed else AutoTokenizer.from_pretrained(source)
-    except HasheeError:
-        raise
-    except Exception as error:
-        raise HasheeError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
+    return model.tokenizer if hashed else read_pretrained(AutoTokenizer, source, "tokenizer")
 
 
 def read_run(folder: str | Path) -> dict[str, Any] | None:
@@ -249,7 +236,3 @@ def read_run(folder: str | Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return run if isinstance(run, dict) and "settings" in run else None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -18,10 +18,11 @@ from transformers import (
 from hashee.adapters import Adapter, adapter_for
 from hashee.convert import convert
 from hashee.embedded import minilm_folder
-from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel
+from hashee.errors import CheckpointError, InputError, UnsupportedModel
 from hashee.fitting.encoding import Encoder
 from hashee.fitting.settings import EMBEDDED
 from hashee.model import check_finite
+from hashee.pretrained import read_pretrained
 from hashee.table import ExitTable
 from hashee.tasks import Kind, Task
 
@@ -70,19 +71,16 @@ class Backbone:
         if not tagging:
             config.problem_type = _PROBLEMS[self.task.kind]
         set_seed(seed)
-        try:
-            model, info = auto_class.from_pretrained(
-                self.source,
-                config=config,
-                dtype=torch.float32,
-                # A head that was fitted for other labels makes way for a new one.
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-        except HasheeError:
-            raise
-        except Exception as error:
-            raise HasheeError(f"cannot load a model from {self.source}: {_first_line(error)}") from error
+        model, info = read_pretrained(
+            auto_class,
+            self.source,
+            "model",
+            config=config,
+            dtype=torch.float32,
+            # A head that was fitted for other labels makes way for a new one.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
         _check_encoder(model, info, self.adapter, self.source)
         check_finite(model, self.source)
         return model
@@ -104,7 +102,7 @@ def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
     """Find a backbone and check that it can be fitted to the task at this depth; its weights are not read yet."""
     if source == EMBEDDED and not Path(source).exists():
         source = str(minilm_folder())
-    config = _config(source)
+    config = read_pretrained(AutoConfig, source, "backbone")
     if getattr(config, "hashee", None) is not None:
         raise UnsupportedModel(f"the model in {source} has exits already; name the backbone that it was made from")
     full = adapter_for(config).shape(config).layers
@@ -115,7 +113,7 @@ def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
             f"{source} deals its layers out to {config.num_hidden_groups} groups, so its first {depth} layers are no "
             f"model of their own; leave out depth"
         )
-    return Backbone(source, task, _tokenizer(source), config, depth or full)
+    return Backbone(source, task, read_pretrained(AutoTokenizer, source, "tokenizer"), config, depth or full)
 
 
 def weights_fingerprint(model: Any) -> str:
@@ -125,23 +123,6 @@ def weights_fingerprint(model: Any) -> str:
         digest.update(f"{name} {tuple(parameter.shape)} ".encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _config(source: str) -> Any:
-    # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
-    if (source.startswith((".", "/", "~")) or source.count("/") > 1) and not Path(source).exists():
-        raise InputError(f"there is no backbone {source}: no such folder")
-    try:
-        return AutoConfig.from_pretrained(source)
-    except Exception as error:
-        raise HasheeError(f"cannot load a model from {source}: {_first_line(error)}") from error
-
-
-def _tokenizer(source: str) -> Any:
-    try:
-        return AutoTokenizer.from_pretrained(source)
-    except Exception as error:
-        raise HasheeError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
 
 
 def _check_encoder(model: Any, info: dict[str, Any], adapter: Adapter, source: str) -> None:
@@ -159,7 +140,3 @@ def _check_encoder(model: Any, info: dict[str, Any], adapter: Adapter, source: s
             f"{source} lacks {len(lost)} weights of the encoder, such as {lost[0]}; copy it again, or name a backbone "
             f"of the type that its config says ({model.config.model_type})"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

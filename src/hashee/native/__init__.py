@@ -1,4 +1,4 @@
-"""Compiled kernels for what torch is slow at: products on few rows, GELU, and the absorbed form of attention.
+"""Compiled kernels for what torch is slow at: products and layers on few rows, GELU, the absorbed form of attention.
 
 The C source is compiled once, by the machine's own compiler, and kept in the user's cache folder. Without a compiler,
 on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same answers.
@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,13 @@ _POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_gelu": (_POINTER, _SIZE, _COUNT),
+    "hashee_rest": (
+        *(_POINTER, _SIZE, _POINTER, _SIZE, _POINTER),
+        *2 * (ctypes.c_float,),
+        *3 * (_POINTER,),
+        *3 * (_SIZE,),
+        _COUNT,
+    ),
     "hashee_attend": (
         *(_POINTER, _SIZE, _POINTER, _SIZE),
         *4 * (_POINTER,),
@@ -88,6 +96,25 @@ def gelu_(rows: Tensor) -> Tensor:
     assert kernels is not None
     kernels.hashee_gelu(rows.data_ptr(), rows.numel(), torch.get_num_threads())
     return rows
+
+
+def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
+    """Do what follows attention in a layer with its norms after the sums.
+
+    context, states: (rows, width) what the rows have read and what they were. weights: weight and bias each of the
+    output, its norm, the two products of the feed-forward, and its norm. epsilons: those of the norms. (rows, width)
+    """
+    kernels = library()
+    assert kernels is not None
+    (rows, width), inner = context.shape, len(weights[4])
+    attended, updated = context.new_empty(rows, width), context.new_empty(rows, width)
+    expanded = context.new_empty(rows, inner)
+    addresses = (_POINTER * len(weights))(*(weight.data_ptr() for weight in weights))
+    kernels.hashee_rest(
+        *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0), addresses, *epsilons),
+        *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
+    )
+    return updated
 
 
 def attend_absorbed(

@@ -1,4 +1,5 @@
-/* Products on few rows, GELU, and the absorbed form of attention over ragged sequences, for x86-64 with AVX2 and FMA.
+/* Products on few rows, what follows attention in a layer of few rows, GELU, and the absorbed form of attention over
+ * ragged sequences, for x86-64 with AVX2 and FMA.
  *
  * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all the work: `dots`, rows
  * against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results in registers.
@@ -80,11 +81,10 @@ INLINE void any_sums(int m, int wide, const row *weight, const row *b, int64_t c
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* y = x w^T + bias. x: (rows, width), rows apart by x_step; w: (features, width); y: (rows, features). bias may be null. */
-void hashee_linear(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features,
-                   int threads) {
+static void product(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features) {
     /* So much of four rows of w stays in the nearest cache while the rows of x pass by. */
     const int64_t stretch = 1024;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp for schedule(static)
     for (int64_t j = 0; j < features; j += 4) {
         const int n = (int)least(4, features - j);
         for (int64_t start = 0; start < width; start += stretch) {
@@ -104,6 +104,12 @@ void hashee_linear(row x, int64_t x_step, row w, row bias, float *y, int64_t row
             }
         }
     }
+}
+
+void hashee_linear(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features,
+                   int threads) {
+#pragma omp parallel num_threads(threads)
+    product(x, x_step, w, bias, y, rows, width, features);
 }
 
 /* folded[r][h] = query[r] of head h times the head's rows of w. query: (rows, width); folded: (rows, heads, width) */
@@ -155,9 +161,59 @@ INLINE __m256 gelu(__m256 x) {
 }
 
 /* x = gelu(x) for `count` numbers, a multiple of 8 */
-void hashee_gelu(float *x, int64_t count, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
+static void activate(float *x, int64_t count) {
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < count; i += 8) _mm256_storeu_ps(x + i, gelu(_mm256_loadu_ps(x + i)));
+}
+
+void hashee_gelu(float *x, int64_t count, int threads) {
+#pragma omp parallel num_threads(threads)
+    activate(x, count);
+}
+
+/* y = layer norm of y + residual. y: (rows, width); residual: the same, rows apart by step; gain, shift: (width) */
+static void add_and_norm(float *y, row residual, int64_t step, row gain, row shift, float epsilon, int64_t rows,
+                         int64_t width) {
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        float *out = y + r * width;
+        __m256 sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
+        for (int64_t k = 0; k < width; k += 8) {
+            const __m256 x = _mm256_add_ps(_mm256_loadu_ps(out + k), _mm256_loadu_ps(residual + r * step + k));
+            _mm256_storeu_ps(out + k, x);
+            sum = _mm256_add_ps(sum, x);
+        }
+        const __m256 mean = _mm256_set1_ps(total(sum) / (float)width);
+        for (int64_t k = 0; k < width; k += 8) {
+            const __m256 x = _mm256_sub_ps(_mm256_loadu_ps(out + k), mean);
+            squares = _mm256_fmadd_ps(x, x, squares);
+        }
+        const __m256 deviation = _mm256_sqrt_ps(_mm256_set1_ps(total(squares) / (float)width + epsilon));
+        for (int64_t k = 0; k < width; k += 8) {
+            const __m256 x = _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(out + k), mean), deviation);
+            _mm256_storeu_ps(out + k, _mm256_fmadd_ps(x, _mm256_loadu_ps(gain + k), _mm256_loadu_ps(shift + k)));
+        }
+    }
+}
+
+/* What follows attention in a layer with its norms after the sums.
+ *
+ * context, states: (rows, width), rows apart by their steps; weights: weight and bias of the output, gain and shift of
+ * its norm, weight and bias of the two products of the feed-forward, gain and shift of its norm; attended: (rows, width)
+ * and expanded: (rows, inner) to work in; updated: (rows, width), the answer.
+ */
+void hashee_rest(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
+                 float attention_epsilon, float epsilon, float *attended, float *expanded, float *updated, int64_t rows,
+                 int64_t width, int64_t inner, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        product(context, context_step, weights[0], weights[1], attended, rows, width, width);
+        add_and_norm(attended, states, states_step, weights[2], weights[3], attention_epsilon, rows, width);
+        product(attended, width, weights[4], weights[5], expanded, rows, width, inner);
+        activate(expanded, rows * inner);
+        product(expanded, inner, weights[6], weights[7], updated, rows, inner, width);
+        add_and_norm(updated, attended, width, weights[8], weights[9], epsilon, rows, width);
+    }
 }
 
 /* scores: room for `count` rounded up to a multiple of 8 */

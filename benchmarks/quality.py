@@ -31,22 +31,22 @@ from hashee.tasks import TaskData, load_task
 from hashee.tasks.fingerprint import fingerprint_of
 from hashee.tasks.splits import first_of_shuffled
 
-EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "scitail": (1, 1)}
+EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "scitail": (2, 1)}
 """Passes of the dense model, and of the ones with exits that start from it, where they are not `USUAL_EPOCHS`."""
 USUAL_EPOCHS = (2, 2)
 NEVER = "never"
 """Of a model without exits: a shallower one, or the dense one trained for as long as those with exits."""
 VOCABULARY = 30_522
 """Of BERT's uncased tokenizer, which all backbones here have."""
-LIMITS = {"snli": (8_000, 2_000, 4_000), "imdb": (1_500, 1_000, 2_000)}
+LIMITS = {"snli": (4_000, 1_000, 3_000), "imdb": (800, 500, 1_500)}
 """Examples of train, dev and test where all of them would take hours, drawn with seed 0."""
 TOKENS = {"imdb": 256}
 """Tokens of a text at the most."""
 
 
 COST = 3.0
-"""Executed speed-up over the same depth at which most is compared: about 2.4x as the paper counts, so 4.8x against 12
-layers, which is what its tables with equal buckets reach."""
+"""Executed speed-up over the same depth at which most is compared: about 2.2x as the paper counts, so 4.4x against 12
+layers. (Tables with equal buckets reach 2.4x as the paper counts; `hashes` compares at that cost.)"""
 AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 1}
 RECIPES: dict[str, dict[str, Any]] = {
     "importance-distilled": {"distill": 0.5},
@@ -104,12 +104,14 @@ def studies(gte: str) -> dict[str, list[Run]]:
     """Return what is run, the most telling first."""
     costs = [run for speedup in (2.4, 3.5) for run in equal_cost("sst2", speedup)]
     costs += [run for speedup in (3.0, 4.0, 6.0) for run in equal_cost("sst2", speedup, min_exit=0)]
-    both = [Run(task, name, AT_ONE_COST | settings) for name, settings in RECIPES.items() for task in ("mrpc", "sst2")]
     return {
         **{task: equal_cost(task, COST) for task in ("sst2", "mrpc", "stsb", "scitail", "snli", "imdb")},
-        "recipes": both + [Run("sst2", name, AT_ONE_COST | settings) for name, settings in WITHOUT_LABELS.items()],
+        **{
+            f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
+            for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
+        },
         "hashes": [
-            *(Run("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random", "importance")),
+            *(Run("sst2", kind, {"hash": kind}) for kind in ("importance", "frequency", "mi", "clustered", "random")),
             *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
         ],
         **{

@@ -11,7 +11,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from hashee import native
 
 MOST_ROWS = 192
-"""Above this many rows torch's own product, which first lays out the weight anew, is as fast."""
+"""Above this many rows torch's own product, which first lays out the weight anew, is as fast as our kernel."""
+MOST_ROWS_OF_PACKED = 96
+"""The same for oneDNN's product by a weight that is laid out already, which is used where there is no kernel."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def project(module: nn.Module, rows: Tensor) -> Tensor:
     assert isinstance(module, nn.Linear)
     if native.takes((rows,), (module.weight,)):
         return native.linear(rows, module.weight, module.bias)
-    if torch.backends.mkldnn.is_available():
+    if len(rows) <= MOST_ROWS_OF_PACKED and torch.backends.mkldnn.is_available():
         projected = torch.ops.mkldnn._linear_pointwise(rows, _packed_weight(module), module.bias, "none", [], "")
     else:
         projected = module(rows)
@@ -86,6 +88,6 @@ def _packed_weight(module: nn.Linear) -> Tensor:
     source = state_of(weight)
     known = _PACKED.get(module)
     if known is None or known.source != source:
-        known = _Packed(torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MOST_ROWS), source)
+        known = _Packed(torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MOST_ROWS_OF_PACKED), source)
         _PACKED[module] = known
     return known.weight

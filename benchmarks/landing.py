@@ -47,7 +47,7 @@ def landings(run: Run, work: Path) -> Iterator[dict[str, Any]]:
         FitSettings(output=work / "unused", dense=dense, **settings_of(run)), data_of(run.task), current_processes()
     )
     model = fit.backbone.load()
-    inputs = TableInputs(fit.data, fit.train, fit.backbone, cache=dense)
+    inputs = TableInputs(fit.data, fit.train, fit.dev, fit.backbone, cache=dense)
     assert fit.data.test is not None
     test = [row.tolist() for row in fit.encoder(fit.data.test).ids]
     for kind in HASHES:

@@ -32,7 +32,7 @@ def dense(fitted: FitResult) -> Any:
 def make_table(kind: str, backbone: Path, dense: Any, **changes: Any) -> tuple[ExitTable, Fit]:
     settings = FitSettings(task=make_data(), backbone=str(backbone), output=Path("unused"), **changes)
     of = Fit(settings, make_data(), current_processes())
-    return table_for(kind, settings, TableInputs(of.data, of.train, of.backbone), dense), of
+    return table_for(kind, settings, TableInputs(of.data, of.train, of.dev, of.backbone), dense), of
 
 
 @pytest.mark.parametrize("kind", ["frequency", "importance", "random"])
@@ -46,6 +46,17 @@ def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, back
     assert lowest == {2.0: 1, 5.0: 0}
     with pytest.raises(TableError, match="cannot be had"):
         make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
+
+
+def test_importance_is_counted_on_dev_if_that_is_large(
+    backbone: Path, dense: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, of = make_table("importance", backbone, dense, speedup=2.0)
+    monkeypatch.setattr(tables, "_LEAST_HELD_OUT", len(of.dev))
+    table, _ = make_table("importance", backbone, dense, speedup=2.0)
+    assert table != before
+    budget = Budget.of(2.0, dense, [row.tolist() for row in of.dev.ids], held_out=True)
+    assert budget.speedup_of(table.exit_layers.numpy(), 3, counted=True) == pytest.approx(2.0, rel=0.02)
 
 
 def test_one_call_makes_the_table_that_a_fit_makes(backbone: Path, dense: Any) -> None:

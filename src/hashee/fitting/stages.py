@@ -152,7 +152,9 @@ class Fit:
                 return float(made["seconds"])
             began = time.monotonic()
             cache = None if dense is None else Path(dense.backbone.source)
-            inputs = TableInputs(self.data, self.train, self.backbone, cache if cache and cache.is_dir() else None)
+            inputs = TableInputs(
+                self.data, self.train, self.dev, self.backbone, cache if cache and cache.is_dir() else None
+            )
             table_for(kind, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
             made = {"fingerprint": fingerprint_of(depends), "seconds": time.monotonic() - began}
             write_json(folder / "made.json", made)

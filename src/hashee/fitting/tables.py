@@ -25,6 +25,8 @@ from hashee.texts import Text
 
 _MEASURED = 20_000
 """Training examples at the most that importance is measured on, and that speed-ups are counted on."""
+_LEAST_HELD_OUT = 300
+"""Dev texts from which on importance's speed-ups are counted on them; fewer tell less than the training texts do."""
 _MADE = "made.json"
 _SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8)
 """Of the frequency table's speed-up, tried in turn for importance."""
@@ -38,6 +40,7 @@ class TableInputs:
 
     data: TaskData
     train: Encoded
+    dev: Encoded
     backbone: Backbone
     cache: Path | None = None
     """Folder, the dense model's, for what was measured on it: other tables need not measure again."""
@@ -105,7 +108,7 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
     if settings.speedup is not None:
-        return table(_budget(settings.speedup, inputs, dense))
+        return table(_budget(settings.speedup, inputs, dense, on_dev=len(inputs.dev) >= _LEAST_HELD_OUT))
     # Importance has no cost of its own: it spends as much as the frequency table does.
     peer = _built("frequency", settings, inputs, dense)
     budget = _budget(1.0, inputs, dense)
@@ -131,11 +134,15 @@ def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     return table
 
 
-def _budget(speedup: float, inputs: TableInputs, dense: Any) -> Budget:
-    """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept."""
+def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool = False) -> Budget:
+    """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
+
+    on_dev: count it on the dev texts, for tables that are made from the training texts alone.
+    """
     depth, full = inputs.backbone.depth, inputs.backbone.layers
-    ids = [inputs.train.ids[place].tolist() for place in _sample(len(inputs.train))]
-    return Budget.of(speedup * depth / full, dense, ids)
+    texts = inputs.dev if on_dev else inputs.train
+    ids = [texts.ids[place].tolist() for place in _sample(len(texts))]
+    return Budget.of(speedup * depth / full, dense, ids, held_out=on_dev)
 
 
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:

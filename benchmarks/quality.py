@@ -24,6 +24,7 @@ import torch
 
 import hashee
 from hashee.fitting.processes import current_processes
+from hashee.fitting.record import macs_of
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stages import Fit
 from hashee.table import ExitTable
@@ -187,7 +188,8 @@ class Study:
             split: fit.measure(model, fit.encoder(examples), examples)
             for split, examples in (("dev", fit.data.dev), ("test", test))
         }
-        self._write(replace(run, name="random-inconsistent"), fitted.run | {"metrics": metrics})
+        macs = macs_of(fit.backbone.config, table, fit.encoder(test), "test", reads_first_row=True)
+        self._write(replace(run, name="random-inconsistent"), fitted.run | {"metrics": metrics, "macs": macs})
 
     def _write(self, run: Run, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}

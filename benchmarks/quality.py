@@ -27,13 +27,15 @@ from hashee.fitting.processes import current_processes
 from hashee.fitting.record import macs_of
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stages import Fit
+from hashee.fitting.trainer import SCORE
 from hashee.table import ExitTable
 from hashee.tasks import TaskData, load_task
 from hashee.tasks.fingerprint import fingerprint_of
 from hashee.tasks.splits import first_of_shuffled
 
-EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "scitail": (2, 1)}
-"""Passes of the dense model, and of the ones with exits that start from it, where they are not `USUAL_EPOCHS`."""
+EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "scitail": (1, 1), "gte-small": (1, 1)}
+"""Passes of the dense model, and of the ones with exits that start from it, by task or backbone where they are not
+`USUAL_EPOCHS`."""
 USUAL_EPOCHS = (2, 2)
 NEVER = "never"
 """Of a model without exits: a shallower one, or the dense one trained for as long as those with exits."""
@@ -115,10 +117,16 @@ def studies(gte: str) -> dict[str, list[Run]]:
             *(Run("sst2", kind, {"hash": kind}) for kind in ("importance", "frequency", "mi", "clustered", "random")),
             *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
         ],
-        **{
-            f"{task}-seeds": [run for seed in (1, 2) for run in equal_cost(task, COST, seed=seed)]
-            for task in ("sst2", "mrpc")
-        },
+        "sst2-seeds": [
+            Run("sst2", kind, {"hash": kind}, seed) for seed in (1, 2) for kind in ("importance", "frequency")
+        ],
+        "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, seed=seed)],
+        "longer": [
+            *(
+                Run("stsb", f"{kind}-longer", AT_ONE_COST | {"hash": kind, "epochs": 9})
+                for kind in ("importance", "frequency")
+            ),
+        ],
         "costs": costs + equal_cost("mrpc", 2.4),
         "gte": [
             Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
@@ -193,6 +201,7 @@ class Study:
 
     def _write(self, run: Run, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}
+        kept["dev_by_epoch"] = [row[SCORE] for row in found["history"] if SCORE in row]
         kept["dense"] = {name: value for name, value in found["dense"].items() if name in ("layers", "metrics")}
         kept["backbone"] = found["backbone"] | {"name": Path(run.backbone).name}
         settings = {name: value for name, value in run.settings.items() if name != "dense"}
@@ -227,7 +236,8 @@ class Study:
 
 def epochs_of(run: Run) -> tuple[int, int]:
     """Return the passes of the dense model and of the one with exits."""
-    return EPOCHS.get(run.task, USUAL_EPOCHS)
+    dense, hashed = EPOCHS.get(Path(run.backbone).name) or EPOCHS.get(run.task, USUAL_EPOCHS)
+    return dense, run.settings.get("epochs", hashed)
 
 
 def settings_of(run: Run) -> dict[str, Any]:

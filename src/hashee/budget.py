@@ -17,6 +17,7 @@ Counts = NDArray[np.int64]
 _UNSEEN = -1
 # Types in more texts than this look the same to a new text as to one of their own.
 _RARE = 32
+_LEAST_HELD_OUT = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +132,11 @@ class Budget:
                 stand_in[places] = rarer[np.arange(len(places)) % len(rarer)]
         as_new: Counts = stand_in[pair_of_token]
         return as_new
+
+
+def enough_held_out(texts: int) -> bool:
+    """Tell whether held-out texts are enough to count a speed-up on; fewer tell less than the training texts do."""
+    return texts >= _LEAST_HELD_OUT
 
 
 def _reads_first_row(model: Any, adapter: Adapter) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
 from hashee.adapters import adapter_for
-from hashee.budget import Budget
+from hashee.budget import Budget, enough_held_out
 from hashee.errors import InputError
 from hashee.importance import Importance, Movement, Signal, measure_importance, measure_movement
 from hashee.predict import Batching, make_batches
@@ -39,13 +39,12 @@ def measured_on(
     """Measure importance on texts, and ask for a speed-up that is counted on the same texts.
 
     data: (text, label) rows, where a text may be a pair, or plain texts for a signal that needs no labels; or a task's
-    data, of which train is taken. tokenizer: by default the one in the folder that the model was loaded from.
+    data: then importance is measured on train and the speed-up counted on dev, if that is large enough.
+    tokenizer: by default the one in the folder that the model was loaded from.
     """
     tokenizer = tokenizer or _tokenizer_of(model)
     texts, labels = _columns(data, with_labels=signal == Signal.LOSS)
-    limit = min(adapter_for(model.config).max_length(model.config), tokenizer.model_max_length)
-    firsts, seconds = (texts, None) if isinstance(texts[0], str) else zip(*texts, strict=True)
-    encoded = tokenizer(list(firsts), seconds and list(seconds), truncation=True, max_length=limit)
+    encoded = _encoded(texts, model, tokenizer)
     ids = encoded["input_ids"]
     targets = None if labels is None else _targets(labels, model.config)
     batches = [
@@ -57,7 +56,16 @@ def measured_on(
         importance = measure_movement(model, batches, by=signal, tokenizer=tokenizer, progress=progress)
     else:
         importance = measure_importance(model, batches, signal=signal, tokenizer=tokenizer, progress=progress)
+    if isinstance(data, TaskData) and enough_held_out(len(data.dev.texts)):
+        held_out = _encoded(list(data.dev.texts), model, tokenizer)["input_ids"]
+        return Measured(tokenizer, importance, Budget.of(speedup, model, held_out, held_out=True))
     return Measured(tokenizer, importance, Budget.of(speedup, model, ids))
+
+
+def _encoded(texts: list[Any], model: PreTrainedModel, tokenizer: Any) -> Any:
+    limit = min(adapter_for(model.config).max_length(model.config), tokenizer.model_max_length)
+    firsts, seconds = (texts, None) if isinstance(texts[0], str) else zip(*texts, strict=True)
+    return tokenizer(list(firsts), seconds and list(seconds), truncation=True, max_length=limit)
 
 
 def _tokenizer_of(model: PreTrainedModel) -> Any:

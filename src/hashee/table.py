@@ -149,7 +149,7 @@ class ExitTable:
     ) -> "ExitTable":
         """Measure on texts what updates are worth to a fitted dense model, and let tokens exit where they pay no more.
 
-        data: (text, label) rows, or plain texts for a signal without labels; or a task's data, of which train is taken.
+        data: (text, label) rows, or plain texts for a signal without labels; or a task's data (dev tells the cost).
         speedup: multiply-accumulates at full depth / with exits. choices: see `from_importance`, which does the rest.
         """
         from hashee.labelled import measured_on  # noqa: PLC0415  # measuring stands on tables

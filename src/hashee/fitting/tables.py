@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hashee.budget import Budget
+from hashee.budget import Budget, enough_held_out
 from hashee.checkpoint import read_table
 from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, weights_fingerprint
@@ -25,8 +25,6 @@ from hashee.texts import Text
 
 _MEASURED = 20_000
 """Training examples at the most that importance is measured on, and that speed-ups are counted on."""
-_LEAST_HELD_OUT = 300
-"""Dev texts from which on importance's speed-ups are counted on them; fewer tell less than the training texts do."""
 _MADE = "made.json"
 _SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8)
 """Of the frequency table's speed-up, tried in turn for importance."""
@@ -85,7 +83,9 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
-    options["budget"] = None if settings.speedup is None else _budget(settings.speedup, inputs, dense)
+    on_dev = settings.speedup is not None and enough_held_out(len(inputs.dev))
+    budget = None if settings.speedup is None else _budget(settings.speedup, inputs, dense, on_dev=on_dev)
+    options["budget"] = budget
     if kind == "random":
         return ExitTable.at_random(tokenizer, seed=settings.seed, **options)
     if kind == "clustered":
@@ -94,11 +94,11 @@ def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) ->
         texts, labels = _texts(inputs.data, with_dev=False), _labels(inputs.data)
         return ExitTable.by_mutual_information(tokenizer, texts, labels, progress=False, **options)
     if kind == "importance":
-        return _by_importance(settings, inputs, dense)
-    return ExitTable.by_frequency(tokenizer, _texts(inputs.data), progress=False, **options)
+        return _by_importance(settings, inputs, dense, budget)
+    return ExitTable.by_frequency(tokenizer, _texts(inputs.data, with_dev=not on_dev), progress=False, **options)
 
 
-def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
+def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any, budget: Budget | None) -> ExitTable:
     tokenizer = inputs.backbone.tokenizer
     importance = inputs.measured(settings.signal, dense)
     shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts)
@@ -107,11 +107,11 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
         options: dict[str, Any] = {"min_exit": settings.min_exit, "signed": settings.signed, "shrinkage": shrinkage}
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
-    if settings.speedup is not None:
-        return table(_budget(settings.speedup, inputs, dense, on_dev=len(inputs.dev) >= _LEAST_HELD_OUT))
+    if budget is not None:
+        return table(budget)
     # Importance has no cost of its own: it spends as much as the frequency table does.
     peer = _built("frequency", settings, inputs, dense)
-    budget = _budget(1.0, inputs, dense)
+    budget = _budget(1.0, inputs, dense, on_dev=False)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:
         try:
@@ -134,7 +134,7 @@ def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     return table
 
 
-def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool = False) -> Budget:
+def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool) -> Budget:
     """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
 
     on_dev: count it on the dev texts, for tables that are made from the training texts alone.
@@ -146,7 +146,10 @@ def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool = F
 
 
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:
-    """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at."""
+    """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at.
+
+    with_dev: not where a speed-up is counted on dev, or tokens that only dev shows would seem known to all new texts.
+    """
     splits = (data.train, data.dev) if with_dev else (data.train,)
     if data.task.kind is Kind.TAGS:
         return [" ".join(words) for split in splits for words in split.texts]

@@ -48,19 +48,16 @@ def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, back
         make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
 
 
-@pytest.mark.parametrize("kind", ["frequency", "mi", "clustered", "random", "importance"])
-def test_speedups_are_counted_on_dev_if_that_is_large(
-    kind: str, backbone: Path, dense: Any, monkeypatch: pytest.MonkeyPatch
+def test_importance_is_counted_on_dev_if_that_is_large(
+    backbone: Path, dense: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, of = make_table(kind, backbone, dense, speedup=2.0)
+    before, of = make_table("importance", backbone, dense, speedup=2.0)
     monkeypatch.setattr(budget, "_LEAST_HELD_OUT", len(of.dev))
-    table, _ = make_table(kind, backbone, dense, speedup=2.0)
+    table, _ = make_table("importance", backbone, dense, speedup=2.0)
     assert table != before
     on_dev = Budget.of(2.0, dense, [row.tolist() for row in of.dev.ids], held_out=True)
-    reached = on_dev.speedup_of(table.exit_layers.numpy(), 3, counted=True)
-    assert reached == pytest.approx(2.0, rel=0.05)  # there are few types to move
-    if kind == "importance":
-        assert ExitTable.by_importance(dense, of.data, speedup=2.0, progress=False) == table
+    assert on_dev.speedup_of(table.exit_layers.numpy(), 3, counted=True) == pytest.approx(2.0, rel=0.02)
+    assert ExitTable.by_importance(dense, of.data, speedup=2.0, progress=False) == table
 
 
 def test_one_call_makes_the_table_that_a_fit_makes(backbone: Path, dense: Any) -> None:

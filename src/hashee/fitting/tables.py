@@ -83,9 +83,7 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
-    on_dev = settings.speedup is not None and enough_held_out(len(inputs.dev))
-    budget = None if settings.speedup is None else _budget(settings.speedup, inputs, dense, on_dev=on_dev)
-    options["budget"] = budget
+    options["budget"] = None if settings.speedup is None else _budget(settings.speedup, inputs, dense)
     if kind == "random":
         return ExitTable.at_random(tokenizer, seed=settings.seed, **options)
     if kind == "clustered":
@@ -94,11 +92,11 @@ def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) ->
         texts, labels = _texts(inputs.data, with_dev=False), _labels(inputs.data)
         return ExitTable.by_mutual_information(tokenizer, texts, labels, progress=False, **options)
     if kind == "importance":
-        return _by_importance(settings, inputs, dense, budget)
-    return ExitTable.by_frequency(tokenizer, _texts(inputs.data, with_dev=not on_dev), progress=False, **options)
+        return _by_importance(settings, inputs, dense)
+    return ExitTable.by_frequency(tokenizer, _texts(inputs.data), progress=False, **options)
 
 
-def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any, budget: Budget | None) -> ExitTable:
+def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer = inputs.backbone.tokenizer
     importance = inputs.measured(settings.signal, dense)
     shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts)
@@ -107,11 +105,11 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any, budge
         options: dict[str, Any] = {"min_exit": settings.min_exit, "signed": settings.signed, "shrinkage": shrinkage}
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
-    if budget is not None:
-        return table(budget)
+    if settings.speedup is not None:
+        return table(_budget(settings.speedup, inputs, dense, on_dev=enough_held_out(len(inputs.dev))))
     # Importance has no cost of its own: it spends as much as the frequency table does.
     peer = _built("frequency", settings, inputs, dense)
-    budget = _budget(1.0, inputs, dense, on_dev=False)
+    budget = _budget(1.0, inputs, dense)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:
         try:
@@ -134,7 +132,7 @@ def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     return table
 
 
-def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool) -> Budget:
+def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool = False) -> Budget:
     """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
 
     on_dev: count it on the dev texts, for tables that are made from the training texts alone.
@@ -146,10 +144,7 @@ def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool) ->
 
 
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:
-    """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at.
-
-    with_dev: not where a speed-up is counted on dev, or tokens that only dev shows would seem known to all new texts.
-    """
+    """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at."""
     splits = (data.train, data.dev) if with_dev else (data.train,)
     if data.task.kind is Kind.TAGS:
         return [" ".join(words) for split in splits for words in split.texts]

@@ -235,15 +235,15 @@ def test_faster_tables_update_less(build: dict[str, Build], way: str, min_exit: 
 @pytest.mark.parametrize("way", WAYS)
 def test_exits_from_0_reach_further_and_the_range_is_what_the_error_says(build: dict[str, Build], way: str) -> None:
     with pytest.raises(TableError, match=r"a speed-up of 1000x cannot be had: .* with exits from 1") as refused:
-        build[way](Budget.of(1000, CONFIG, TRAIN))
+        build[way](Budget.of(1000, CONFIG, TRAIN), min_exit=1)
     lowest, highest, from_zero = map(float, re.findall(r"(\d+\.\d+)x", str(refused.value)))
     assert 1 <= lowest < highest < from_zero
-    build[way](Budget.of(0.99 * highest, CONFIG, TRAIN))
-    build[way](Budget.of(1.01 * lowest, CONFIG, TRAIN))
+    build[way](Budget.of(0.99 * highest, CONFIG, TRAIN), min_exit=1)
+    build[way](Budget.of(1.01 * lowest, CONFIG, TRAIN), min_exit=1)
     table = build[way](Budget.of(0.99 * from_zero, CONFIG, TRAIN), min_exit=0)
     assert int(table.exit_layers.min()) == 0
     with pytest.raises(TableError, match=f"{lowest:.2f}x to {highest:.2f}x"):
-        build[way](Budget.of(1.02 * highest, CONFIG, TRAIN))
+        build[way](Budget.of(1.02 * highest, CONFIG, TRAIN), min_exit=1)
     with pytest.raises(TableError, match=r"with exits from 0$"):
         build[way](Budget.of(1000, CONFIG, TRAIN), min_exit=0)
 
@@ -320,7 +320,7 @@ def test_a_table_remembers_how_it_was_solved(words: PreTrainedTokenizerBase, tmp
     shrinkage = Shrinkage(prior="frequency", pseudo_counts=3)  # type: ignore[arg-type]
     table = ExitTable.from_importance(words, importance, Budget.of(2, CONFIG, TRAIN), shrinkage=shrinkage)
     known = {name: table.parameters[name] for name in ("signal", "signed", "prior", "pseudo_counts", "min_exit")}
-    assert known == {"signal": "loss", "signed": False, "prior": "frequency", "pseudo_counts": 3, "min_exit": 1}
+    assert known == {"signal": "loss", "signed": False, "prior": "frequency", "pseudo_counts": 3, "min_exit": 0}
     assert table.parameters["lambda"] > 0 and table.method == "importance"
     assert table.corpus == importance.corpus
     assert sum(table.occurrences or ()) == importance.corpus.num_tokens

@@ -164,7 +164,7 @@ class ExitTable:
         importance: Importance,
         budget: "Budget",
         *,
-        min_exit: int = 1,
+        min_exit: int = 0,
         signed: bool = False,
         shrinkage: Shrinkage | None = None,
         model: "PreTrainedModel | Tensor | None" = None,

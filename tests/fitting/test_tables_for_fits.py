@@ -35,7 +35,7 @@ def make_table(kind: str, backbone: Path, dense: Any, **changes: Any) -> tuple[E
     return table_for(kind, settings, TableInputs(of.data, of.train, of.dev, of.backbone), dense), of
 
 
-@pytest.mark.parametrize("kind", ["frequency", "importance", "random"])
+@pytest.mark.parametrize("kind", ["frequency", "mi", "random"])
 def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, backbone: Path, dense: Any) -> None:
     lowest = {}
     for speedup in (2.0, 5.0):
@@ -46,6 +46,17 @@ def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, back
     assert lowest == {2.0: 1, 5.0: 0}
     with pytest.raises(TableError, match="cannot be had"):
         make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
+
+
+def test_importance_lets_tokens_exit_before_layer_1_unless_told_otherwise(backbone: Path, dense: Any) -> None:
+    for speedup in (None, 2.0):
+        for chosen, lowest in ((None, 0), (0, 0), (1, 1)):
+            table, _ = make_table("importance", backbone, dense, speedup=speedup, min_exit=chosen)
+            assert table.parameters["min_exit"] == lowest <= int(table.exit_layers.min())
+    table, _ = make_table("importance", backbone, dense, speedup=5.0)
+    assert int(table.exit_layers.min()) == 0
+    with pytest.raises(TableError, match="cannot be had"):
+        make_table("importance", backbone, dense, speedup=5.0, min_exit=1)
 
 
 def test_importance_is_counted_on_dev_if_that_is_large(

@@ -35,7 +35,9 @@ class FitSettings:
     hash: Annotated[str, "auto (picks on dev), frequency, mi, clustered, random or importance."] = "auto"
     speedup: Annotated[float | None, "Counted speed-up over the backbone that the exit table shall reach."] = None
     num_buckets: Annotated[int | None, "Groups of tokens; default: as many as layers."] = None
-    min_exit: Annotated[int | None, "0 lets tokens exit before layer 1; default: 1, or 0 if --speedup needs it."] = None
+    min_exit: Annotated[
+        int | None, "0 lets tokens exit before layer 1; default: 1 (importance: 0), or 0 if --speedup needs it."
+    ] = None
     signal: Annotated[str, "For importance: loss, sampled, answer, distance or angle; only loss needs labels."] = "loss"
     signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
     prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "overall"

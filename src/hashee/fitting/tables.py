@@ -69,7 +69,7 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
     """
     if kind == "table":
         return _own_table(settings, inputs)
-    if settings.min_exit is not None:
+    if settings.min_exit is not None or kind == "importance":
         return _built(kind, settings, inputs, dense)
     try:
         return _built(kind, replace(settings, min_exit=1), inputs, dense)
@@ -102,13 +102,15 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
     shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts)
 
     def table(budget: Budget) -> ExitTable:
-        options: dict[str, Any] = {"min_exit": settings.min_exit, "signed": settings.signed, "shrinkage": shrinkage}
+        options: dict[str, Any] = {"signed": settings.signed, "shrinkage": shrinkage}
+        if settings.min_exit is not None:
+            options["min_exit"] = settings.min_exit
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
     if settings.speedup is not None:
         return table(_budget(settings.speedup, inputs, dense, on_dev=enough_held_out(len(inputs.dev))))
     # Importance has no cost of its own: it spends as much as the frequency table does.
-    peer = _built("frequency", settings, inputs, dense)
+    peer = table_for("frequency", settings, inputs, dense)
     budget = _budget(1.0, inputs, dense)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:

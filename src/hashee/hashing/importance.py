@@ -180,7 +180,7 @@ class Choices:
     """How exits are chosen from an importance; see `ExitTable.by_importance`."""
 
     budget: "Budget"
-    min_exit: int = 1
+    min_exit: int = 0
     signed: bool = False
     shrinkage: Shrinkage = field(default_factory=Shrinkage)
 

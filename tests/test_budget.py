@@ -182,6 +182,16 @@ def test_rare_types_stand_in_for_each_other() -> None:
     assert budget.speedup_of(exits, 6, counted=False) == pytest.approx(plain.executed_speedup)
 
 
+def test_a_sample_knows_how_rare_types_are_in_the_whole_corpus() -> None:
+    texts_with = np.zeros(CONFIG.vocab_size, dtype=np.int64)
+    texts_with[[10, 11, 12, 13]] = 1000, 40, 2, 1
+    texts = [[10, 11, 13], [10, 12, 12]]
+    as_new = Budget.of(2, CONFIG, texts, texts_with=texts_with)._ids_as_new
+    # 13 is unseen but for its own text, 12 is then as rare as 13; 11 is in one of these texts but in many others.
+    assert as_new.tolist() == [10, 11, -1, 10, 13, 13]
+    assert Budget.of(2, CONFIG, texts)._ids_as_new.tolist() == [11, -1, -1, 12, -1, -1]
+
+
 def toy_table() -> ExitTable:
     """Return a table in which id 1 exits at layer 1 and all others never."""
     exits = np.full(CONFIG.vocab_size, 6)

@@ -29,6 +29,7 @@ class Budget:
     reads_first_row: whether the head reads the first position only.
     held_out: whether tables are built from other texts than these. If not, new texts will hold tokens that a table's
     corpus never showed, which cost the full depth; the count allows for them.
+    texts_with: (vocab,) in how many texts of the tables' corpus each token is, if these texts are a part of it only.
     """
 
     speedup: float
@@ -37,6 +38,7 @@ class Budget:
     lengths: Counts
     reads_first_row: bool = False
     held_out: bool = False
+    texts_with: Counts | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.speedup < float("inf"):
@@ -54,6 +56,7 @@ class Budget:
         *,
         reads_first_row: bool | None = None,
         held_out: bool = False,
+        texts_with: Counts | None = None,
     ) -> "Budget":
         """Take the sizes of a model, and texts as `count_flops` does.
 
@@ -75,6 +78,7 @@ class Budget:
             np.array([len(ids) for ids in lists], dtype=np.int64),
             reads_first_row,
             held_out,
+            texts_with,
         )
 
     def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
@@ -123,7 +127,7 @@ class Budget:
         # Each pair of a text and a type in it, and which of them each token belongs to.
         pairs, pair_of_token = np.unique(self._text * (self.ids.max() + 1) + self.ids, return_inverse=True)
         types = pairs % (self.ids.max() + 1)
-        texts_with = np.bincount(types)
+        texts_with = np.bincount(types) if self.texts_with is None else self.texts_with
         stand_in: Counts = types.copy()
         for texts in range(1, _RARE + 1):
             places = np.flatnonzero(texts_with[types] == texts)

@@ -83,7 +83,9 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
-    options["budget"] = None if settings.speedup is None else _budget(settings.speedup, inputs, dense)
+    if settings.speedup is not None:
+        corpus = (inputs.train, inputs.dev) if kind == "frequency" else (inputs.train,)
+        options["budget"] = _budget(settings.speedup, inputs, dense, *corpus)
     if kind == "random":
         return ExitTable.at_random(tokenizer, seed=settings.seed, **options)
     if kind == "clustered":
@@ -108,10 +110,12 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
     if settings.speedup is not None:
-        return table(_budget(settings.speedup, inputs, dense, on_dev=enough_held_out(len(inputs.dev))))
+        held_out = enough_held_out(len(inputs.dev))
+        texts = inputs.dev if held_out else inputs.train
+        return table(_budget(settings.speedup, inputs, dense, texts, held_out=held_out))
     # Importance has no cost of its own: it spends as much as the frequency table does.
     peer = table_for("frequency", settings, inputs, dense)
-    budget = _budget(1.0, inputs, dense)
+    budget = _budget(1.0, inputs, dense, inputs.train)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:
         try:
@@ -134,15 +138,18 @@ def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     return table
 
 
-def _budget(speedup: float, inputs: TableInputs, dense: Any, *, on_dev: bool = False) -> Budget:
+def _budget(speedup: float, inputs: TableInputs, dense: Any, *corpus: Encoded, held_out: bool = False) -> Budget:
     """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
 
-    on_dev: count it on the dev texts, for tables that are made from the training texts alone.
+    corpus: what the table is made from, or texts that are held out from it; a sample of them is counted.
     """
     depth, full = inputs.backbone.depth, inputs.backbone.layers
-    texts = inputs.dev if on_dev else inputs.train
-    ids = [texts.ids[place].tolist() for place in _sample(len(texts))]
-    return Budget.of(speedup * depth / full, dense, ids, held_out=on_dev)
+    rows = [row for split in corpus for row in split.ids]
+    texts_with = np.zeros(dense.config.vocab_size, dtype=np.int64)
+    for row in rows:
+        texts_with[np.unique(row)] += 1
+    ids = [rows[place].tolist() for place in _sample(len(rows))]
+    return Budget.of(speedup * depth / full, dense, ids, held_out=held_out, texts_with=texts_with)
 
 
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:

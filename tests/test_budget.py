@@ -190,6 +190,8 @@ def test_a_sample_knows_how_rare_types_are_in_the_whole_corpus() -> None:
     # 13 is unseen but for its own text, 12 is then as rare as 13; 11 is in one of these texts but in many others.
     assert as_new.tolist() == [10, 11, -1, 10, 13, 13]
     assert Budget.of(2, CONFIG, texts)._ids_as_new.tolist() == [11, -1, -1, 12, -1, -1]
+    with pytest.raises(InputError, match="texts_with has 13 tokens, but token id 13"):
+        Budget.of(2, CONFIG, texts, texts_with=texts_with[:13])
 
 
 def toy_table() -> ExitTable:

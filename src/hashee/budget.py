@@ -45,6 +45,10 @@ class Budget:
             raise TableError(f"speedup={self.speedup} must be a positive number, such as 3 for a third of the cost")
         if not len(self.ids) or len(self.ids) != self.lengths.sum():
             raise InputError(f"a budget needs texts to count on: {len(self.ids)} ids in {len(self.lengths)} texts")
+        if self.texts_with is not None and len(self.texts_with) <= self.ids.max():
+            raise InputError(
+                f"texts_with has {len(self.texts_with)} tokens, but token id {self.ids.max()} is in the texts"
+            )
 
     @classmethod
     def of(

@@ -81,6 +81,8 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
 
 
 def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
+    if kind == "importance":
+        return _by_importance(settings, inputs, dense)
     tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
     if settings.speedup is not None:
@@ -93,8 +95,6 @@ def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) ->
     if kind == "mi":
         texts, labels = _texts(inputs.data, with_dev=False), _labels(inputs.data)
         return ExitTable.by_mutual_information(tokenizer, texts, labels, progress=False, **options)
-    if kind == "importance":
-        return _by_importance(settings, inputs, dense)
     return ExitTable.by_frequency(tokenizer, _texts(inputs.data), progress=False, **options)
 
 

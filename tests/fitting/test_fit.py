@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 import hashee
 from hashee.errors import HasheeError, InputError
 from hashee.fitting import FitResult, fit
+from hashee.fitting.settings import HASHES
 from hashee.tasks.task import Examples, Kind, TaskData
 
 
@@ -194,6 +195,22 @@ def test_bad_input_is_one_clear_line(changes: dict[str, Any], message: str, back
     changes = {name: backbone if value == "BACKBONE" else value for name, value in changes.items()}
     with pytest.raises(HasheeError, match=message):
         quick(tmp_path / "out", backbone, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({"hash": kind, "speedup": 50.0}, "50x cannot be had") for kind in HASHES),
+        ({"hash": "importance", "speedup": 5.0, "min_exit": 1}, "exits from 0 reach"),
+        ({"hash": "mi", "task": make_data(Kind.TAGS)}, "mi needs a label for each text"),
+    ],
+)
+def test_what_no_table_can_do_is_refused_before_training(
+    changes: dict[str, Any], message: str, backbone: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(HasheeError, match=message):
+        quick(tmp_path / "out", backbone, warm_start=True, **changes)
+    assert not (tmp_path / "out" / "dense").exists()
 
 
 def test_models_with_exits_are_no_backbones(fitted: FitResult, tmp_path: Path) -> None:

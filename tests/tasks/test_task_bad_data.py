@@ -48,6 +48,9 @@ def test_unknown_columns(tmp_path: Path) -> None:
 def test_the_wrong_separator(tmp_path: Path, name: str, separator: str) -> None:
     path = write(tmp_path / name, f"text{separator}label\nfine{separator}1\n")
     refused(name, "single column", "separated by", "as .tsv with tabs", name_or_path=path)
+    own = "\t" if name.endswith("tsv") else ","
+    write(path, f"text{separator}label\nfine{own} or not{separator}1\n")
+    refused(name, "single column", "separated by", name_or_path=path)
 
 
 @pytest.mark.parametrize("nothing", ["null", '""', "NaN"])

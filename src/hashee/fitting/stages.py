@@ -18,7 +18,7 @@ from hashee.fitting.processes import Processes
 from hashee.fitting.resources import check_space
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stage import Stage, StageRecord, fingerprint_of, read_json, run_stage, write_json
-from hashee.fitting.tables import TableInputs, table_for
+from hashee.fitting.tables import TableInputs, refuse_impossible, table_for
 from hashee.fitting.teacher import teacher_logits
 from hashee.fitting.trainer import Job
 from hashee.table import ExitTable, tokenizer_fingerprint
@@ -118,6 +118,7 @@ class Fit:
         if self.given is not None:
             return Dense(self.given, None)
         model = self.backbone.load(self.settings.seed)
+        self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
         stage = self._stage(self.folder / DENSE, model)
         record = self._run(stage, replace(self._job("dense", self.backbone.packed(model)), saved=model))
         return Dense(open_backbone(str(stage.folder), self.data.task, self.backbone.depth), record)
@@ -152,9 +153,7 @@ class Fit:
                 return float(made["seconds"])
             began = time.monotonic()
             cache = None if dense is None else Path(dense.backbone.source)
-            inputs = TableInputs(
-                self.data, self.train, self.dev, self.backbone, cache if cache and cache.is_dir() else None
-            )
+            inputs = self._table_inputs(cache if cache and cache.is_dir() else None)
             table_for(kind, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
             made = {"fingerprint": fingerprint_of(depends), "seconds": time.monotonic() - began}
             write_json(folder / "made.json", made)
@@ -162,6 +161,9 @@ class Fit:
 
         seconds = self.processes.main_only(make)
         return ExitTable.load(folder), seconds
+
+    def _table_inputs(self, cache: Path | None = None) -> TableInputs:
+        return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
     def _teacher(self, dense: Dense) -> tuple[list[Any], str]:
         """Return the dense model's answers to the training examples, and a fingerprint of what they depend on."""

@@ -1,22 +1,26 @@
 """Choosing exit tables: everything that a fit knows of how they are made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hashee.budget import Budget, enough_held_out
 from hashee.checkpoint import read_table
 from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, weights_fingerprint
-from hashee.fitting.encoding import Encoded
+from hashee.fitting.encoding import Array, Encoded
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stage import fingerprint_of, read_json, write_json
+from hashee.hashing.budgeted import Scale, check_possible
+from hashee.hashing.vocabulary import Vocabulary
 from hashee.importance import Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
@@ -28,6 +32,8 @@ _MEASURED = 20_000
 _MADE = "made.json"
 _SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8)
 """Of the frequency table's speed-up, tried in turn for importance."""
+_OF_WHOLE_VOCABULARY = ("random", "clustered")
+"""Tables in which tokens that no text showed exit too."""
 _IGNORED = -100
 """What transformers' losses take for 'no target here'."""
 
@@ -62,6 +68,28 @@ class TableInputs:
         return found
 
 
+def refuse_impossible(settings: FitSettings, inputs: TableInputs, model: Any) -> None:
+    """Refuse labels and speed-ups that no table can be made for, before anything is trained for it."""
+    if "mi" in settings.hashes:
+        _labels(inputs.data)
+    if settings.speedup is None:
+        return
+    vocabulary = Vocabulary.of(inputs.backbone.tokenizer).padded(model.config.vocab_size)
+    first, last = settings.min_exit or 0, inputs.backbone.depth
+    for kind in settings.hashes:
+        budget = _budget_for(kind, settings.speedup, inputs, model)
+        counted = kind not in _OF_WHOLE_VOCABULARY
+        seen = np.unique(np.concatenate(_corpus_of(kind, inputs))) if counted else np.arange(vocabulary.size)
+        ids = np.setdiff1d(seen, vocabulary.special_ids)
+        all_alike = partial(_all_at, len(ids), first, last)
+        check_possible(Scale(ids, last, vocabulary.size, all_alike, ordered=False, counted=counted), budget)
+
+
+def _all_at(types: int, first: int, last: int, place: float) -> NDArray[np.int64]:
+    """Return one exit for all types, from the first at place 0 to the last at place 1. (types,)"""
+    return np.full(types, round(first + place * (last - first)))
+
+
 def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     """Return the exit table of a kind (`frequency`, ..., or `table` for one of the user's own).
 
@@ -86,8 +114,7 @@ def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) ->
     tokenizer, depth = inputs.backbone.tokenizer, inputs.backbone.depth
     options: dict[str, Any] = {"num_layers": depth, "min_exit": settings.min_exit, "num_buckets": settings.num_buckets}
     if settings.speedup is not None:
-        corpus = (inputs.train, inputs.dev) if kind == "frequency" else (inputs.train,)
-        options["budget"] = _budget(settings.speedup, inputs, dense, *corpus)
+        options["budget"] = _budget_for(kind, settings.speedup, inputs, dense)
     if kind == "random":
         return ExitTable.at_random(tokenizer, seed=settings.seed, **options)
     if kind == "clustered":
@@ -110,12 +137,10 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
         return ExitTable.from_importance(tokenizer, importance, budget, model=dense, **options)
 
     if settings.speedup is not None:
-        held_out = enough_held_out(len(inputs.dev))
-        texts = inputs.dev if held_out else inputs.train
-        return table(_budget(settings.speedup, inputs, dense, texts, held_out=held_out))
+        return table(_budget_for("importance", settings.speedup, inputs, dense))
     # Importance has no cost of its own: it spends as much as the frequency table does.
     peer = table_for("frequency", settings, inputs, dense)
-    budget = _budget(1.0, inputs, dense, inputs.train)
+    budget = _budget(1.0, inputs, dense, inputs.train.ids)
     reached = budget.speedup_of(peer.exit_layers.numpy(), peer.num_layers, counted=True)
     for share in _SHARES:
         try:
@@ -138,13 +163,25 @@ def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     return table
 
 
-def _budget(speedup: float, inputs: TableInputs, dense: Any, *corpus: Encoded, held_out: bool = False) -> Budget:
+def _corpus_of(kind: str, inputs: TableInputs) -> list[Array]:
+    """Return the token ids of the texts that a kind of table is made from."""
+    splits = (inputs.train, inputs.dev) if kind == "frequency" else (inputs.train,)
+    return [row for split in splits for row in split.ids]
+
+
+def _budget_for(kind: str, speedup: float, inputs: TableInputs, dense: Any) -> Budget:
+    """Count on what the table is made from; for importance, which looks at no more of them, on the texts of dev."""
+    if kind == "importance" and enough_held_out(len(inputs.dev)):
+        return _budget(speedup, inputs, dense, inputs.dev.ids, held_out=True)
+    return _budget(speedup, inputs, dense, _corpus_of(kind, inputs))
+
+
+def _budget(speedup: float, inputs: TableInputs, dense: Any, rows: Sequence[Array], held_out: bool = False) -> Budget:
     """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
 
-    corpus: what the table is made from, or texts that are held out from it; a sample of them is counted.
+    rows: token ids of what the table is made from, or of texts held out from it; a sample of them is counted.
     """
     depth, full = inputs.backbone.depth, inputs.backbone.layers
-    rows = [row for split in corpus for row in split.ids]
     texts_with = np.zeros(dense.config.vocab_size, dtype=np.int64)
     for row in rows:
         texts_with[np.unique(row)] += 1

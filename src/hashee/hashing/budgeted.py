@@ -50,6 +50,10 @@ class Scale:
         exit_layers[self.ids] = layers
         return exit_layers
 
+    def speedup(self, layers: Layers, budget: "Budget") -> float:
+        """Return what the layers of the types reach on the texts of a budget."""
+        return budget.speedup_of(self.exit_layers(layers), self.num_layers, counted=self.counted)
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -72,11 +76,11 @@ def solve(scale: Scale, budget: "Budget") -> Solution:
     """
 
     def speedup(layers: Layers) -> float:
-        return budget.speedup_of(scale.exit_layers(layers), scale.num_layers, counted=scale.counted)
+        return scale.speedup(layers, budget)
 
     ceiling = np.full(len(scale.ids), scale.num_layers, dtype=np.int64)
     place, wanted = 0.0, budget.speedup
-    _check_possible(scale, wanted, speedup)
+    check_possible(scale, budget)
     for _ in range(_MOST_HELD):
         place, next_place = _bisect(scale, ceiling, place, lambda layers: speedup(layers) / wanted)
         layers, later = scale.below(place, ceiling), scale.below(next_place, ceiling)
@@ -140,14 +144,15 @@ def _move_on(layers: Layers, later: Layers, moving: NDArray[np.int64], fits: Cal
     return stuck
 
 
-def _check_possible(scale: Scale, wanted: float, speedup: Callable[[Layers], float]) -> None:
+def check_possible(scale: Scale, budget: "Budget") -> None:
     """Refuse a speed-up outside the range of the scale."""
-    cheapest = scale.layers_at(0.0)
-    highest, lowest = speedup(cheapest), speedup(scale.layers_at(1.0))
+    cheapest, wanted = scale.layers_at(0.0), budget.speedup
+    highest, lowest = scale.speedup(cheapest, budget), scale.speedup(scale.layers_at(1.0), budget)
     if lowest <= wanted <= highest:
         return
     first = int(cheapest.min())
     message = f"a speed-up of {wanted:g}x cannot be had: {lowest:.2f}x to {highest:.2f}x with exits from {first}"
     if first > 0:
-        message += f"; exits from 0 reach {speedup(np.where(cheapest == first, 0, cheapest)):.2f}x (min_exit=0)"
+        from_0 = scale.speedup(np.where(cheapest == first, 0, cheapest), budget)
+        message += f"; exits from 0 reach {from_0:.2f}x (min_exit=0)"
     raise TableError(message)

@@ -14,6 +14,8 @@ _LABELS = (*LABEL_COLUMNS, "labels", "gold_label", "Quality")
 _TAGS = ("tags", "ner_tags", "labels")
 _NEVER_LABELS = frozenset({"id", "idx", "index", "guid", "pairID", "captionID", "#1 ID", "#2 ID"})
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+NAME_TEXTS = "name them with --text-column and --pair-column (Python: Columns(text=..., pair=...))"
+"""What to do where the columns of texts are not found, or not the wanted ones."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def no_label_column(place: str, there: Sequence[str]) -> InputError:
     """Return the error for a file in which nothing looks like answers."""
     return InputError(
         f"{place} has no column 'label' or 'score' and no set of columns of only 0 and 1; "
-        f"name the label column with Columns(label=...), one of: {', '.join(there)}"
+        f"name the label column with --label-column (Python: Columns(label=...)), one of: {', '.join(there)}"
     )
 
 
@@ -94,7 +96,7 @@ def _text_columns(place: str, there: Sequence[str], wanted: Columns, task: Task 
         if all(name in there for name in guess):
             return guess
     what = "two columns that look like a pair of texts" if task and task.pair else "a column that looks like text"
-    raise InputError(f"{place} lacks {what}; name them with Columns(text=..., pair=...), out of: {', '.join(there)}")
+    raise InputError(f"{place} lacks {what}; {NAME_TEXTS}, out of: {', '.join(there)}")
 
 
 def _guesses(there: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], ...]:

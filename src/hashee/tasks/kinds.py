@@ -30,8 +30,8 @@ def infer_kind(rows: Rows) -> Kind:
     if values > _MANY_CLASSES and values > len(labels) / 2:
         raise InputError(
             f"{rows.label_column} has {values:,} different values in {len(labels):,} "
-            f"rows; if it holds scores pass kind='regression', if classes kind='classification', "
-            f"or name another column with Columns(label=...)"
+            f"rows; if it holds scores pass --kind regression (Python: kind='regression'), if classes --kind "
+            f"classification, or name another column with --label-column (Python: Columns(label=...))"
         )
     return Kind.CLASSES
 
@@ -64,5 +64,5 @@ def _mixture(rows: Rows, labels: Sequence[Any]) -> InputError:
     return InputError(
         f"{rows.label_column} mixes numbers and other things: {labels[number]!r} in "
         f"{rows.source.unit} {rows.numbers[number]}, {labels[other]!r} in {rows.source.unit} {rows.numbers[other]}; "
-        f"correct it, or pass kind='classification' to take them all as names"
+        f"correct it, or pass --kind classification (Python: kind='classification') to take them all as names"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from hashee.errors import InputError
-from hashee.tasks.columns import Columns
+from hashee.tasks.columns import NAME_TEXTS, Columns
 from hashee.tasks.fingerprint import fingerprint_of
 from hashee.tasks.kinds import infer_kind
 from hashee.tasks.metrics import default_metric
@@ -123,8 +123,7 @@ def _refuse_another_shape(rows: Rows, train: Rows) -> None:
     if train.pair != rows.pair:
         what = {True: "pairs of texts", False: "single texts"}
         raise InputError(
-            f"{rows.source.name} has {what[rows.pair]} but {train.source.name} has {what[train.pair]}; "
-            f"name the columns with Columns(text=..., pair=...)"
+            f"{rows.source.name} has {what[rows.pair]} but {train.source.name} has {what[train.pair]}; {NAME_TEXTS}"
         )
 
 

@@ -86,7 +86,12 @@ class FileSource:
             found.extend(columns)
             return ()
 
-        next(read_rows(self.path, look, ending=self.ending), None)
+        try:
+            next(read_rows(self.path, look, ending=self.ending), None)
+        except InputError:
+            # What is wrong with the columns explains more than the first row that does not fit them.
+            if not found:
+                raise
         if not found:
             raise InputError(f"{self.path} is empty; it needs a row for each example")
         return tuple(found)

@@ -51,12 +51,13 @@ COST = 3.0
 """Executed speed-up over the same depth at which most is compared: about 2.2x as the paper counts, so 4.4x against 12
 layers. (Tables with equal buckets reach 2.4x as the paper counts; `hashes` compares at that cost.)"""
 AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 0}
+OVERALL = {"prior": "overall", "pseudo_counts": 5.0}
+"""Rare types drawn towards the mean of all, the first way tried; runs with it are called `importance-overall...`."""
 RECIPES: dict[str, dict[str, Any]] = {
+    "importance-of-neighbours": {"prior": "neighbours"},
+    "importance-signed": {"signed": True},
     "importance-distilled": {"distill": 0.5},
     "frequency-distilled": {"hash": "frequency", "distill": 0.5},
-    "importance-of-frequency": {"prior": "frequency", "pseudo_counts": 20.0},
-    "importance-of-neighbours": {"prior": "neighbours", "pseudo_counts": 20.0},
-    "importance-signed": {"signed": True, "pseudo_counts": 20.0},
 }
 """Ways to build the table by importance, and to train, at one cost."""
 WITHOUT_LABELS: dict[str, dict[str, Any]] = {
@@ -90,33 +91,36 @@ class Run:
         return replace(self, name=name, settings={} if depth is None or name == "dense" else {"depth": depth})
 
 
+def at_cost(task: str, speedup: float, min_exit: int, kind: str = "importance", **more: Any) -> Run:
+    """Return a run with a table for a speed-up; see `Run` for what more there is."""
+    settings = {"hash": kind, "speedup": speedup, "min_exit": min_exit}
+    return Run(task, f"{kind}-{speedup:g}x-from{min_exit}", settings, **more)
+
+
 def equal_cost(task: str, speedup: float, min_exit: int, **more: Any) -> list[Run]:
     """Return importance and frequency at the same cost."""
-    return [
-        Run(
-            task,
-            f"{kind}-{speedup:g}x-from{min_exit}",
-            {"hash": kind, "speedup": speedup, "min_exit": min_exit},
-            **more,
-        )
-        for kind in ("importance", "frequency")
-    ]
+    return [at_cost(task, speedup, min_exit, kind, **more) for kind in ("importance", "frequency")]
+
+
+def overall(run: Run) -> Run:
+    """Return a run by importance with rare types drawn towards the mean of all."""
+    return replace(run, name=run.name.replace("importance", "importance-overall"), settings=run.settings | OVERALL)
 
 
 def studies(gte: str) -> dict[str, list[Run]]:
     """Return what is run, the most telling first."""
+    tasks = ("sst2", "mrpc", "stsb", "snli", "imdb", "scitail")
     first_layer = {"min_exit": 1}
+    from_1 = [run for task in ("sst2", "mrpc", "stsb") for run in equal_cost(task, COST, 1)]
+    by_importance = [Run("sst2", "importance", {"hash": "importance"}, seed) for seed in (0, 1, 2)]
     return {
-        **{task: equal_cost(task, COST, 0) for task in ("sst2", "mrpc", "stsb", "snli", "imdb", "scitail")},
-        "from1": [run for task in ("sst2", "mrpc", "stsb") for run in equal_cost(task, COST, 1)],
+        **{task: equal_cost(task, COST, 0) for task in tasks},
         "hashes": [
-            *(Run("sst2", kind, {"hash": kind}) for kind in ("importance", "frequency", "mi", "clustered", "random")),
-            Run("sst2", "importance-from1", {"hash": "importance"} | first_layer),
+            *by_importance[:1],
+            *(Run("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random")),
             *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
         ],
-        "sst2-seeds": [
-            Run("sst2", kind, {"hash": kind}, seed) for seed in (1, 2) for kind in ("importance", "frequency")
-        ],
+        "sst2-seeds": [*by_importance[1:], *(Run("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2))],
         "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, 0, seed=seed)],
         "gte": [
             Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
@@ -124,11 +128,19 @@ def studies(gte: str) -> dict[str, list[Run]]:
             for kind in ("frequency", "importance")
         ],
         "costs": [*equal_cost("sst2", 2.4, 1), *equal_cost("sst2", 4, 0), *equal_cost("sst2", 6, 0)],
+        "from1": [overall(run) if run.settings["hash"] == "importance" else run for run in from_1],
+        "overall": [
+            *map(overall, by_importance),
+            *(overall(at_cost(task, COST, 0)) for task in tasks if task != "scitail"),
+            overall(at_cost("mrpc", COST, 0, seed=1)),
+            *(overall(Run("sst2", "importance-from1", {"hash": "importance"} | first_layer, seed)) for seed in (0, 1)),
+        ],
         **{
             f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
-        "longer": [Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9})],
+        "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
+        "distilled": [overall(Run("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))],
     }
 
 

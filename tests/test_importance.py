@@ -339,8 +339,8 @@ def test_few_occurrences_are_drawn_towards_the_prior() -> None:
         return shrunk(importance, ids, Shrinkage(**options), False, embeddings)
 
     np.testing.assert_allclose(means(pseudo_counts=0), importance.worth()[ids])
-    np.testing.assert_allclose(means(pseudo_counts=2)[1], (sums[1] + 2 * overall) / 3)
-    np.testing.assert_allclose(means(pseudo_counts=1e9), np.tile(overall, (4, 1)), rtol=1e-6)
+    np.testing.assert_allclose(means(prior="overall", pseudo_counts=2)[1], (sums[1] + 2 * overall) / 3)
+    np.testing.assert_allclose(means(prior="overall", pseudo_counts=1e9), np.tile(overall, (4, 1)), rtol=1e-6)
     # Bands of counts: 1 alone, 2 and 3, 4 to 7, 8 to 15.
     np.testing.assert_allclose(means(prior="frequency", pseudo_counts=7), importance.worth()[ids])
     near = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [5.0, 5.0], [0.1, 0.9]], dtype=np.float32)

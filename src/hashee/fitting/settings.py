@@ -40,8 +40,8 @@ class FitSettings:
     ] = None
     signal: Annotated[str, "For importance: loss, sampled, answer, distance or angle; only loss needs labels."] = "loss"
     signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
-    prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "overall"
-    pseudo_counts: Annotated[float, "For importance: how many occurrences the prior counts for."] = 5.0
+    prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "frequency"
+    pseudo_counts: Annotated[float, "For importance: how many occurrences the prior counts for."] = 20.0
     table: Annotated[Path | None, "Folder of an exit table to use as it is, instead of --hash."] = None
 
     warm_start: Annotated[bool, "Fit the dense model first and start the hashed one from it."] = True

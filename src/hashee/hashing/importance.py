@@ -155,8 +155,8 @@ class Prior(StrEnum):
 class Shrinkage:
     """How far the mean of a type is drawn towards its prior: as if the prior had been seen `pseudo_counts` times."""
 
-    prior: Prior = Prior.OVERALL
-    pseudo_counts: float = 5.0
+    prior: Prior = Prior.FREQUENCY
+    pseudo_counts: float = 20.0
     neighbours: int = 10
     """How many of them, for the prior of that name."""
 

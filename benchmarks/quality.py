@@ -27,7 +27,6 @@ from hashee.fitting.processes import current_processes
 from hashee.fitting.record import macs_of
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stages import Fit
-from hashee.fitting.trainer import SCORE
 from hashee.table import ExitTable
 from hashee.tasks import TaskData, load_task
 from hashee.tasks.fingerprint import fingerprint_of
@@ -209,7 +208,7 @@ class Study:
 
     def _write(self, run: Run, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}
-        kept["dev_by_epoch"] = [row[SCORE] for row in found["history"] if SCORE in row]
+        kept["dev_by_epoch"] = [row["score"] for row in found["history"] if "score" in row]
         kept["dense"] = {name: value for name, value in found["dense"].items() if name in ("layers", "metrics")}
         kept["backbone"] = found["backbone"] | {"name": Path(run.backbone).name}
         settings = {name: value for name, value in run.settings.items() if name != "dense"}

@@ -171,6 +171,17 @@ def test_a_table_of_one_s_own_is_taken_as_it_is(backbone: Path, tmp_path: Path) 
 # --- what cannot be done --------------------------------------------------------------------------------------
 
 
+def test_texts_are_cut_where_they_were_in_training(backbone: Path, tmp_path: Path) -> None:
+    result = quick(tmp_path / "out", backbone, max_length=6)
+    text = " ".join(str(text) for text in make_data().train.texts[:4])
+    tokenizer = AutoTokenizer.from_pretrained(result.folder)
+    cut = tokenizer(text, truncation=True, return_tensors="pt")
+    assert len(tokenizer(text)["input_ids"]) > cut["input_ids"].shape[1] == 6
+    with torch.inference_mode():
+        expected = result.model(**cut).logits[0].numpy()
+    np.testing.assert_allclose(next(iter(result.model.predict([text]))), expected, atol=1e-6)
+
+
 def test_a_run_is_not_overwritten_by_accident(fitted: FitResult, backbone: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--resume\) or replace it \(--overwrite"):
         quick(fitted.folder, backbone)

@@ -79,6 +79,8 @@ class Fit:
         if tokenizer_fingerprint(self.backbone.tokenizer) != tokenizer_fingerprint(theirs):
             raise InputError(f"{settings.dense} and the backbone {settings.backbone} have different tokenizers")
         self.encoder = self.backbone.encoder(settings.max_length)
+        # It is saved with the models, which are then used on texts that are cut where those of training were.
+        self.backbone.tokenizer.model_max_length = self.encoder.max_length
 
     def _given_dense(self, depth: int | None) -> Backbone:
         given = open_backbone(str(self.settings.dense), self.data.task, depth)

@@ -37,6 +37,8 @@ def test_gelu_equals_the_exact_one(rows: int) -> None:
     exact = F.gelu(states.double())
     found = native.gelu_(states.clone())
     assert bool(((found - exact).abs() <= 5e-7 * (1 + exact.abs())).all())
+    bias = torch.randn(24, generator=generator)
+    assert torch.equal(native.gelu_(states.clone(), bias), native.gelu_(states + bias))
 
 
 def rest_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
@@ -50,16 +52,17 @@ def rest_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
 
 
 @needs_kernels
+@pytest.mark.parametrize("kernel", [native.rest, native.rest_of_many])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 50])
 @pytest.mark.parametrize(("width", "inner"), [(8, 8), (24, 40), (384, 1536)])
-def test_rest_of_a_layer_equals_torch(rows: int, width: int, inner: int) -> None:
+def test_rest_of_a_layer_equals_torch(kernel: Any, rows: int, width: int, inner: int) -> None:
     context, states, weights, epsilons = rest_case(rows, width, inner)
     exact = [weight.double() for weight in weights]
     attended = F.linear(context.double(), *exact[0:2]) + states
     attended = F.layer_norm(attended, (width,), *exact[2:4], epsilons[0])
     updated = F.linear(F.gelu(F.linear(attended, *exact[4:6])), *exact[6:8]) + attended
     expected = F.layer_norm(updated, (width,), *exact[8:10], epsilons[1])
-    assert torch.allclose(native.rest(context, states, weights, epsilons).double(), expected, atol=1e-4)
+    assert torch.allclose(kernel(context, states, weights, epsilons).double(), expected, atol=1e-4)
 
 
 def attention_case(seed: int, batch: int, length: int, heads: int, size: int) -> dict[str, Any]:
@@ -119,13 +122,14 @@ def test_nan_is_never_hidden() -> None:
     assert native.gelu_(torch.full((2, 8), float("nan"))).isnan().all()
     context, *others = rest_case(3, 24, 40)
     context[1, 0] = float("nan")
-    assert native.rest(context, *others).isnan().all(1).tolist() == [False, True, False]
+    for rest in (native.rest, native.rest_of_many):
+        assert rest(context, *others).isnan().all(1).tolist() == [False, True, False]
 
 
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     called: set[str] = set()
-    kernels = ("linear", "gelu_", "rest", "attend_absorbed")
+    kernels = ("linear", "gelu_", "add_and_norm_", "rest", "rest_of_many", "attend_absorbed")
     for name in kernels:
         kernel = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))

@@ -142,12 +142,12 @@ def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Te
 
 
 def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
-    """Return the one kernel that does what follows attention, if there is one that can, without dropout."""
+    """Return the kernel, or kernels, that do what follows attention without dropout, if there are any that can."""
     products = (block.output, block.expand, block.contract)
     norms = (block.attention_norm, block.feed_forward_norm)
     if (
         block.pre_norm
-        or not 0 < len(context) <= MOST_ROWS
+        or not len(context)
         or not is_gelu(block.activation)
         or not all(is_plain_product(module, context) for module in products)
         or not all(is_bare(norm, LayerNorm) for norm in norms)
@@ -164,7 +164,8 @@ def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], 
         or not native.takes((context, active), (output.weight, expand.weight, contract.weight))
     ):
         return None
-    return partial(native.rest, context, active, weights, (norm.eps, last_norm.eps))
+    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
+    return partial(rest, context, active, weights, (norm.eps, last_norm.eps))
 
 
 def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None) -> bool:

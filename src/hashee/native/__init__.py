@@ -1,4 +1,4 @@
-"""Compiled kernels for what torch is slow at: products and layers on few rows, GELU, the absorbed form of attention.
+"""Compiled kernels for what torch is slow at: products and layers on few rows, GELU, norms, absorbed attention.
 
 The C source is compiled once, by the machine's own compiler, and kept in the user's cache folder. Without a compiler,
 on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same answers.
@@ -30,7 +30,8 @@ SECONDS = 120
 _POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
-    "hashee_gelu": (_POINTER, _SIZE, _COUNT),
+    "hashee_gelu": (*2 * (_POINTER,), *2 * (_SIZE,), _COUNT),
+    "hashee_add_and_norm": (*3 * (_POINTER,), _SIZE, *2 * (_POINTER,), ctypes.c_float, *2 * (_SIZE,), _COUNT),
     "hashee_rest": (
         *(_POINTER, _SIZE, _POINTER, _SIZE, _POINTER),
         *2 * (ctypes.c_float,),
@@ -90,11 +91,25 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product
 
 
-def gelu_(rows: Tensor) -> Tensor:
-    """Do what `F.gelu` does, in place. rows: (rows, width), one after the other."""
+def gelu_(rows: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Do what `F.gelu` does, after adding a bias, in place. rows: (rows, width), one after the other; bias: (width,)"""
     kernels = library()
     assert kernels is not None
-    kernels.hashee_gelu(rows.data_ptr(), rows.numel(), torch.get_num_threads())
+    kernels.hashee_gelu(rows.data_ptr(), _address(bias), *rows.shape, torch.get_num_threads())
+    return rows
+
+
+def add_and_norm_(rows: Tensor, bias: Tensor, residual: Tensor, norm: Sequence[Tensor], epsilon: float) -> Tensor:
+    """Do what `F.layer_norm` does to a sum, in place.
+
+    rows, residual: (rows, width), the first one after the other; bias: (width,); norm: its weight and bias.
+    """
+    kernels = library()
+    assert kernels is not None
+    kernels.hashee_add_and_norm(
+        *(rows.data_ptr(), bias.data_ptr(), residual.data_ptr(), residual.stride(0)),
+        *(*(vector.data_ptr() for vector in norm), epsilon, *rows.shape, torch.get_num_threads()),
+    )
     return rows
 
 
@@ -115,6 +130,17 @@ def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: t
         *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
     )
     return updated
+
+
+def rest_of_many(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
+    """Do the same for so many rows that torch's products are the faster ones.
+
+    Torch writes a bias to the whole answer before it multiplies; here biases are added where the answer is read anyway.
+    """
+    output, output_bias, *norm, expand, expand_bias, contract, contract_bias, gain, shift = weights
+    attended = add_and_norm_(context @ output.T, output_bias, states, norm, epsilons[0])
+    expanded = gelu_(attended @ expand.T, expand_bias)
+    return add_and_norm_(expanded @ contract.T, contract_bias, attended, (gain, shift), epsilons[1])
 
 
 def attend_absorbed(

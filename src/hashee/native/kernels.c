@@ -160,26 +160,34 @@ INLINE __m256 gelu(__m256 x) {
     return _mm256_mul_ps(x, _mm256_blendv_ps(_mm256_sub_ps(one, tail), tail, x)); /* by the sign of x */
 }
 
-/* x = gelu(x) for `count` numbers, a multiple of 8 */
-static void activate(float *x, int64_t count) {
+/* x = gelu(x + bias). x: (rows, width); bias: (width), may be null */
+static void activate(float *x, row bias, int64_t rows, int64_t width) {
+    const __m256 none = _mm256_setzero_ps();
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < count; i += 8) _mm256_storeu_ps(x + i, gelu(_mm256_loadu_ps(x + i)));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < width; k += 8) {
+            float *out = x + r * width + k;
+            _mm256_storeu_ps(out, gelu(_mm256_add_ps(_mm256_loadu_ps(out), bias ? _mm256_loadu_ps(bias + k) : none)));
+        }
 }
 
-void hashee_gelu(float *x, int64_t count, int threads) {
+void hashee_gelu(float *x, row bias, int64_t rows, int64_t width, int threads) {
 #pragma omp parallel num_threads(threads)
-    activate(x, count);
+    activate(x, bias, rows, width);
 }
 
-/* y = layer norm of y + residual. y: (rows, width); residual: the same, rows apart by step; gain, shift: (width) */
-static void add_and_norm(float *y, row residual, int64_t step, row gain, row shift, float epsilon, int64_t rows,
-                         int64_t width) {
+/* y = layer norm of y + bias + residual. y: (rows, width); residual: the same, rows apart by step; bias, gain, shift:
+ * (width), of which the bias may be null */
+static void add_and_norm(float *y, row bias, row residual, int64_t step, row gain, row shift, float epsilon,
+                         int64_t rows, int64_t width) {
+    const __m256 none = _mm256_setzero_ps();
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         float *out = y + r * width;
         __m256 sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
         for (int64_t k = 0; k < width; k += 8) {
-            const __m256 x = _mm256_add_ps(_mm256_loadu_ps(out + k), _mm256_loadu_ps(residual + r * step + k));
+            __m256 x = _mm256_add_ps(_mm256_loadu_ps(out + k), bias ? _mm256_loadu_ps(bias + k) : none);
+            x = _mm256_add_ps(x, _mm256_loadu_ps(residual + r * step + k));
             _mm256_storeu_ps(out + k, x);
             sum = _mm256_add_ps(sum, x);
         }
@@ -196,6 +204,12 @@ static void add_and_norm(float *y, row residual, int64_t step, row gain, row shi
     }
 }
 
+void hashee_add_and_norm(float *y, row bias, row residual, int64_t step, row gain, row shift, float epsilon,
+                         int64_t rows, int64_t width, int threads) {
+#pragma omp parallel num_threads(threads)
+    add_and_norm(y, bias, residual, step, gain, shift, epsilon, rows, width);
+}
+
 /* What follows attention in a layer with its norms after the sums.
  *
  * context, states: (rows, width), rows apart by their steps; weights: weight and bias of the output, gain and shift of
@@ -208,11 +222,11 @@ void hashee_rest(row context, int64_t context_step, row states, int64_t states_s
 #pragma omp parallel num_threads(threads)
     {
         product(context, context_step, weights[0], weights[1], attended, rows, width, width);
-        add_and_norm(attended, states, states_step, weights[2], weights[3], attention_epsilon, rows, width);
+        add_and_norm(attended, NULL, states, states_step, weights[2], weights[3], attention_epsilon, rows, width);
         product(attended, width, weights[4], weights[5], expanded, rows, width, inner);
-        activate(expanded, rows * inner);
+        activate(expanded, NULL, rows, inner);
         product(expanded, inner, weights[6], weights[7], updated, rows, inner, width);
-        add_and_norm(updated, attended, width, weights[8], weights[9], epsilon, rows, width);
+        add_and_norm(updated, NULL, attended, width, weights[8], weights[9], epsilon, rows, width);
     }
 }
 

@@ -132,7 +132,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
         "from1": [overall(run) if run.settings["hash"] == "importance" else run for run in from_1],
         "overall": [
             *map(overall, by_importance),
-            *(overall(at_cost(task, COST, 0)) for task in tasks if task != "scitail"),
+            *(overall(at_cost(task, COST, 0)) for task in tasks),
             overall(at_cost("mrpc", COST, 0, seed=1)),
             *(overall(Run("sst2", "importance-from1", {"hash": "importance"} | first_layer, seed)) for seed in (0, 1)),
         ],
@@ -140,6 +140,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
             f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
+        "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | {"prior": "frequency", "pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
         "distilled": [overall(Run("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))],

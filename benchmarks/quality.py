@@ -50,12 +50,14 @@ COST = 3.0
 """Executed speed-up over the same depth at which most is compared: about 2.2x as the paper counts, so 4.4x against 12
 layers. (Tables with equal buckets reach 2.4x as the paper counts; `hashes` compares at that cost.)"""
 AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 0}
-OVERALL = {"prior": "overall", "pseudo_counts": 5.0}
+PLAIN = {"rarity": 0.0}
+"""Frequent types count as much as rare ones, the second way tried; runs with it are called `importance-plain...`."""
+OVERALL = PLAIN | {"prior": "overall", "pseudo_counts": 5.0}
 """Rare types drawn towards the mean of all, the first way tried; runs with it are called `importance-overall...`."""
-FEW_OF_NEIGHBOURS = {"prior": "neighbours", "pseudo_counts": 2.0}
+FEW_OF_NEIGHBOURS = PLAIN | {"prior": "neighbours", "pseudo_counts": 2.0}
 """What came closest to the dense model's answers on dev before training with exits."""
 RECIPES: dict[str, dict[str, Any]] = {
-    "importance-of-neighbours": {"prior": "neighbours"},
+    "importance-of-neighbours": PLAIN | {"prior": "neighbours"},
     "importance-signed": {"signed": True},
     "importance-distilled": {"distill": 0.5},
     "frequency-distilled": {"hash": "frequency", "distill": 0.5},
@@ -108,6 +110,11 @@ def overall(run: Run) -> Run:
     return replace(run, name=run.name.replace("importance", "importance-overall"), settings=run.settings | OVERALL)
 
 
+def plain(run: Run) -> Run:
+    """Return a run by importance in which frequent types count as much as rare ones."""
+    return replace(run, name=run.name.replace("importance", "importance-plain"), settings=run.settings | PLAIN)
+
+
 def studies(gte: str) -> dict[str, list[Run]]:
     """Return what is run, the most telling first."""
     tasks = ("sst2", "mrpc", "stsb", "snli", "imdb", "scitail")
@@ -130,6 +137,14 @@ def studies(gte: str) -> dict[str, list[Run]]:
         ],
         "costs": [*equal_cost("sst2", 2.4, 1), *equal_cost("sst2", 4, 0), *equal_cost("sst2", 6, 0)],
         "from1": [overall(run) if run.settings["hash"] == "importance" else run for run in from_1],
+        "plain": [
+            *map(plain, by_importance),
+            *(plain(at_cost(task, COST, 0)) for task in tasks),
+            *(plain(at_cost("mrpc", COST, 0, seed=seed)) for seed in (1, 2)),
+            plain(at_cost("sst2", 2.4, 1)),
+            plain(at_cost("sst2", 4, 0)),
+            plain(Run("sst2", "importance12", {"hash": "importance", "depth": 12}, backbone=gte)),
+        ],
         "overall": [
             *map(overall, by_importance),
             *(overall(at_cost(task, COST, 0)) for task in tasks),
@@ -140,7 +155,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
             f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
-        "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | {"prior": "frequency", "pseudo_counts": 500.0})],
+        "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
         "distilled": [overall(Run("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))],

@@ -336,7 +336,7 @@ def test_few_occurrences_are_drawn_towards_the_prior() -> None:
     overall = sums.sum(axis=0) / 18
 
     def means(embeddings: Any = None, **options: Any) -> np.ndarray:
-        return shrunk(importance, ids, Shrinkage(**options), False, embeddings)
+        return shrunk(importance, ids, Shrinkage(**{"rarity": 0.0} | options), False, embeddings)
 
     np.testing.assert_allclose(means(pseudo_counts=0), importance.worth()[ids])
     np.testing.assert_allclose(means(prior="overall", pseudo_counts=2)[1], (sums[1] + 2 * overall) / 3)
@@ -347,6 +347,10 @@ def test_few_occurrences_are_drawn_towards_the_prior() -> None:
     neighbour = (sums[0] + 2 * overall) / (4 + 2)
     found = means(near, prior="neighbours", pseudo_counts=2, neighbours=1)
     np.testing.assert_allclose(found[1], (sums[1] + 2 * neighbour) / 3)
+    surprisal = np.log(18 / np.array([4, 1, 10, 3]))[:, None]
+    np.testing.assert_allclose(means(pseudo_counts=0, rarity=2), importance.worth()[ids] * surprisal**2)
+    drawn = (sums[1] * surprisal[1] + 2 * (sums[ids] * surprisal).sum(axis=0) / 18) / 3
+    np.testing.assert_allclose(means(prior="overall", pseudo_counts=2, rarity=1)[1], drawn)
     with pytest.raises(TableError, match="needs embeddings"):
         means(prior="neighbours")
     with pytest.raises(TableMismatch, match="has 2 rows but token id 4"):
@@ -355,6 +359,8 @@ def test_few_occurrences_are_drawn_towards_the_prior() -> None:
         Shrinkage(prior="mean")  # type: ignore[arg-type]
     with pytest.raises(TableError, match="pseudo_counts=-1"):
         Shrinkage(pseudo_counts=-1)
+    with pytest.raises(TableError, match="rarity=-1"):
+        Shrinkage(rarity=-1)
 
 
 def test_nearest_equals_sorting_all_cosines(monkeypatch: pytest.MonkeyPatch) -> None:

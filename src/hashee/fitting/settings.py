@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.errors import InputError
+from hashee.hashing.importance import MOST_RARITY
 from hashee.importance import Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
@@ -42,6 +43,7 @@ class FitSettings:
     signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
     prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "frequency"
     pseudo_counts: Annotated[float, "For importance: how many occurrences the prior counts for."] = 20.0
+    rarity: Annotated[float, "For importance: the power of a token's surprisal that its updates count by."] = 1.0
     table: Annotated[Path | None, "Folder of an exit table to use as it is, instead of --hash."] = None
 
     warm_start: Annotated[bool, "Fit the dense model first and start the hashed one from it."] = True
@@ -167,6 +169,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "num_buckets": (1, math.inf),
     "min_exit": (0, 1),
     "pseudo_counts": (0, 1e9),
+    "rarity": (0, MOST_RARITY),
     "distill": (0, 1),
     "temperature": (1e-3, math.inf),
     "learning_rate": (1e-12, 1),

@@ -128,7 +128,7 @@ def _built(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any) ->
 def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> ExitTable:
     tokenizer = inputs.backbone.tokenizer
     importance = inputs.measured(settings.signal, dense)
-    shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts)
+    shrinkage = Shrinkage(Prior(settings.prior), settings.pseudo_counts, settings.rarity)
 
     def table(budget: Budget) -> ExitTable:
         options: dict[str, Any] = {"signed": settings.signed, "shrinkage": shrinkage}

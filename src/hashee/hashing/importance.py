@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 _STORAGE = Storage("importance", "importance", version=1)
+MOST_RARITY = 8
 # Rows of similarities held at a time: with 100,000 types seen they take 200 MB.
 _ROWS_AT_A_TIME = 512
 
@@ -153,10 +154,16 @@ class Prior(StrEnum):
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How far the mean of a type is drawn towards its prior: as if the prior had been seen `pseudo_counts` times."""
+    """How the worth of a type follows from its occurrences.
+
+    Its mean is drawn towards a prior as if that had been seen `pseudo_counts` times. Before, effects are multiplied by
+    the type's surprisal, -log of its share of all tokens, to the power of `rarity`: what a fitted model does with
+    frequent words others can take over when it is trained with exits, what rare ones say only they can.
+    """
 
     prior: Prior = Prior.FREQUENCY
     pseudo_counts: float = 20.0
+    rarity: float = 1.0
     neighbours: int = 10
     """How many of them, for the prior of that name."""
 
@@ -167,12 +174,14 @@ class Shrinkage:
             raise TableError(f"prior={self.prior!r} is unknown; use one of {', '.join(Prior)}") from None
         if not 0 <= self.pseudo_counts < float("inf"):
             raise TableError(f"pseudo_counts={self.pseudo_counts} must be a number of at least 0")
+        if not 0 <= self.rarity <= MOST_RARITY:
+            raise TableError(f"rarity={self.rarity} must be a number from 0 to {MOST_RARITY}")
         whole_number("neighbours", self.neighbours, at_least=1)
 
     def settings(self) -> dict[str, Any]:
         """Return what a table built with it should remember."""
         count = {"neighbours": self.neighbours} if self.prior is Prior.NEIGHBOURS else {}
-        return {"prior": str(self.prior), "pseudo_counts": self.pseudo_counts, **count}
+        return {"prior": str(self.prior), "pseudo_counts": self.pseudo_counts, "rarity": self.rarity, **count}
 
 
 @dataclass(frozen=True)
@@ -276,7 +285,8 @@ def shrunk(
     importance: Importance, ids: Ids, shrinkage: Shrinkage, signed: bool, embeddings: NDArray[np.float32] | None
 ) -> Floats:
     """Return the mean worth of types that were seen, drawn towards their prior. ids: (types,). (types, layers)"""
-    sums, counts = importance._sums(signed)[ids], importance.counts[ids][:, None].astype(np.float64)
+    counts = importance.counts[ids][:, None].astype(np.float64)
+    sums = importance._sums(signed)[ids] * np.log(importance.counts.sum() / counts) ** shrinkage.rarity
     strength = shrinkage.pseudo_counts
     overall = sums.sum(axis=0, keepdims=True) / counts.sum()
     if shrinkage.prior is Prior.OVERALL:

@@ -155,6 +155,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
             f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
+        "rarity": [Run("scitail", "importance-rarity0.5", AT_ONE_COST | {"rarity": 0.5})],
         "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],

@@ -170,7 +170,7 @@ def _corpus_of(kind: str, inputs: TableInputs) -> list[Array]:
 
 
 def _budget_for(kind: str, speedup: float, inputs: TableInputs, dense: Any) -> Budget:
-    """Count on what the table is made from; for importance, which looks at no more of them, on the texts of dev."""
+    """Count on what the table is made from; for importance, which is made from train alone, on dev if that is large."""
     if kind == "importance" and enough_held_out(len(inputs.dev)):
         return _budget(speedup, inputs, dense, inputs.dev.ids, held_out=True)
     return _budget(speedup, inputs, dense, _corpus_of(kind, inputs))

@@ -16,6 +16,7 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    BertConfig,
 )
 
 import hashee
@@ -87,6 +88,22 @@ def test_openvino_equals_the_model(family: str, auto_class: Any, tmp_path: Path)
         mask = make_mask(kind)
         mask[:, 0] = 1
         assert distance(model, exported, make_batch(model, mask)) <= TOLERANCE, kind
+
+
+def test_openvino_is_right_about_every_batch_that_is_larger_than_all_before(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    sizes = {"hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 768}
+    torch.manual_seed(0)
+    dense = AutoModelForSequenceClassification.from_config(BertConfig(vocab_size=200, **sizes))
+    # Most ids exit at once, the last ten never do, so that layers can grow while the batch does not.
+    table = hashee.ExitTable.from_tensor(torch.tensor([0] * 190 + [2] * 10), 2)
+    model = hashee.convert(dense, table).eval()
+    exported = load(export_onnx(model, tmp_path / "out"), "openvino", threads=1)
+    generator = torch.Generator().manual_seed(0)
+    for lowest, shape in ((0, (2, 9)), (0, (13, 42)), (190, (13, 42)), (0, (13, 44)), (150, (16, 47)), (0, (5, 9))):
+        ids = torch.randint(lowest, 200, shape, generator=generator)
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        assert distance(model, exported, batch) <= TOLERANCE, (lowest, shape)
 
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])

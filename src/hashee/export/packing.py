@@ -11,6 +11,10 @@ HIDDEN = -1e30
 """Added to the score of an empty seat; finite, so that a sequence without tokens gives numbers that nobody reads."""
 
 
+EXIT_TABLE = "exit_table"
+"""What the name of the constant with the exit layer of every token id begins with."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """Names of the values that hold a batch's plan; see hashee.plan for the idea."""
@@ -62,7 +66,7 @@ def pack_batch(graph: Graph, exit_layers: Tensor, num_layers: int) -> Packing:
 
     # Padding may hold any id, so only real tokens are looked up.
     ids = g.node("Where", mask, "input_ids", g.ints(0))
-    grid = g.node("Where", mask, g.take(g.weight(exit_layers, "exit_table"), ids), g.ints(-1))
+    grid = g.node("Where", mask, g.take(g.weight(exit_layers, EXIT_TABLE), ids), g.ints(-1))
     levels = g.ints(list(range(num_layers + 1)))
     reaches = g.node("GreaterOrEqual", g.node("Unsqueeze", grid, g.ints([2])), levels)
     alive = g.total(g.node("Cast", reaches, to=g.onnx.TensorProto.INT64), 1)

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 
 from hashee.errors import CheckpointError, HasheeError, InputError
 from hashee.export.onnx import DESCRIPTION, FORMAT, GRAPH
+from hashee.export.packing import EXIT_TABLE
 from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict
 from hashee.texts import Text
@@ -150,7 +151,11 @@ class OpenVinoModel(ExportedModel):
         if threads is not None:
             settings["INFERENCE_NUM_THREADS"] = threads
         core = require("openvino", "openvino", "running an exported model").Core()
-        self.compiled = core.compile_model(core.read_model(path), "CPU", settings)
+        graph = core.read_model(path)
+        self._exit_layers: Integers = next(
+            node.data.copy() for node in graph.get_ops() if node.get_friendly_name().startswith(EXIT_TABLE)
+        )
+        self.compiled = core.compile_model(graph, "CPU", settings)
         self._requests = threading.local()
 
     def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
@@ -158,8 +163,24 @@ class OpenVinoModel(ExportedModel):
         request = getattr(self._requests, "request", None)
         if request is None:
             request = self._requests.request = self.compiled.create_infer_request()
+            self._requests.largest = np.zeros(1, dtype=np.int64)
+        sizes = self._sizes(arrays)
+        if (sizes > self._requests.largest).any():
+            # OpenVINO (2026.4) answers wrongly whenever it had to enlarge its buffers, and rightly from then on.
+            request.infer(arrays)
+            self._requests.largest = np.maximum(sizes, self._requests.largest)
         answers = request.infer(arrays)
         return {name: np.array(answers[name]) for name in self.outputs}
+
+    def _sizes(self, arrays: dict[str, Integers]) -> Integers:
+        """Return what all sizes in the graph follow from.
+
+        Rows, columns, and for each layer the tokens that reach it, in all and in the sequence with most of them.
+        """
+        ids, real = arrays["input_ids"], arrays["attention_mask"] == 1
+        exits = np.where(real, self._exit_layers[np.where(real, ids, 0)], -1)
+        reach = [(exits >= layer).sum(1) for layer in range(self._exit_layers.max() + 1)]
+        return np.array([*ids.shape, *(size for tokens in reach for size in (tokens.sum(), tokens.max()))])
 
 
 BACKENDS: dict[str, type[ExportedModel]] = {kind.backend: kind for kind in (OnnxModel, OpenVinoModel)}

@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 from transformers import PreTrainedTokenizerBase
 
+from made_up_texts import make_word_tokenizer
 from small_tokenizer import make_tokenizer
 
 # Two workers on two cores: threads of their own would only fight each other.
@@ -32,6 +33,12 @@ def tokenizer() -> PreTrainedTokenizerBase:
 def own_tokenizer() -> PreTrainedTokenizerBase:
     """The same tokenizer for one test alone, which may change it."""
     return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def words() -> PreTrainedTokenizerBase:
+    """A tokenizer of whole words, for made-up texts; shared, so never change it."""
+    return make_word_tokenizer()
 
 
 @pytest.fixture(scope="session")

@@ -130,6 +130,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
         ],
         "sst2-seeds": [*by_importance[1:], *(Run("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2))],
         "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, 0, seed=seed)],
+        "scitail-seeds": equal_cost("scitail", COST, 0, seed=1),
         "gte": [
             Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
             for depth in (12, 6)
@@ -155,7 +156,9 @@ def studies(gte: str) -> dict[str, list[Run]]:
             f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
-        "rarity": [Run("scitail", "importance-rarity0.5", AT_ONE_COST | {"rarity": 0.5})],
+        "rarity": [
+            Run("scitail", f"importance-rarity{power:g}", AT_ONE_COST | {"rarity": power}) for power in (0.5, 2.0)
+        ],
         "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],

@@ -129,14 +129,16 @@ def test_nan_is_never_hidden() -> None:
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     called: set[str] = set()
-    kernels = ("linear", "gelu_", "add_and_norm_", "rest", "rest_of_many", "attend_absorbed")
+    kernels = ("linear", "gelu_", "add_and_norm_", "rest", "rest_of_many", "attend_absorbed", "layers_")
     for name in kernels:
         kernel = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))
     model = converted(make_model("bert"), make_exits("random exits"))
     with torch.inference_mode():
         model(make_ids(batch=1, length=30))
-        assert called == {"linear", "rest", "attend_absorbed"}
+        assert called == {"rest", "layers_"}
+        model(make_ids(batch=1, length=30), output_hidden_states=True)
+        assert called == {"linear", "rest", "attend_absorbed", "layers_"}
         model(make_ids(batch=2 * MOST_ROWS // 30, length=30))
     assert called == set(kernels)
 

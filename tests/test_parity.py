@@ -10,6 +10,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import hashee.block
+import hashee.encoder
+import hashee.fused
 import hashee.linear
 import hashee.plan
 from architectures import (
@@ -78,15 +80,18 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
         assert distance(ours_by_name[name], gradient) <= GRADIENT_TOLERANCE * size, name
 
 
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["layers in one call", "one by one"])
 @pytest.mark.parametrize("form", ["plain", "absorbed"])
 @pytest.mark.parametrize("mask_kind", MASKS)
 @pytest.mark.parametrize("exits_kind", EXITS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_form_of_attention_equals_reference(
-    family: str, exits_kind: str, mask_kind: str, form: str, monkeypatch: pytest.MonkeyPatch
+    family: str, exits_kind: str, mask_kind: str, form: str, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Inference also packs weights and reuses keys and values; the form is forced, whatever it would cost.
     monkeypatch.setattr(hashee.block, "absorbing_saves", lambda *numbers: 1 if form == "absorbed" else -1)
+    if one_by_one:
+        monkeypatch.setattr(hashee.encoder, "run_layers_", lambda *arguments: False)
     with torch.inference_mode():
         ours, theirs, _ = run_both(family, exits_kind, mask_kind)
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
@@ -105,7 +110,7 @@ def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: py
     monkeypatch.setattr(hashee.block, "_after_attention", counted)
     monkeypatch.setattr(hashee.block, "SLICE", 7)
     # Parts are still too large for the kernels of few rows.
-    for module in (hashee.block, hashee.linear):
+    for module in (hashee.block, hashee.fused, hashee.linear):
         monkeypatch.setattr(module, "MOST_ROWS", 1)
     monkeypatch.setattr(hashee.plan, "MOST_SEATS", 10)
     with torch.no_grad():

@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "hashee"
 
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
-    {"errors", "files", "packages"},
+    {"errors", "files", "memory", "packages"},
     {"texts", "embedded", "pretrained"},
     {"tasks"},
     {"hashing", "models"},
@@ -24,7 +24,7 @@ LAYERS = [
     {"attention", "linear"},
     {"activation"},
     {"block"},
-    {"adapters"},
+    {"adapters", "fused"},
     {"first_layer"},
     {"reference", "encoder", "flops", "checkpoint"},
     {"explain", "predict", "budget"},

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import LayerNorm, Linear, Module
+from torch.nn import LayerNorm, Module
 
 from hashee import native
 from hashee.activation import activate, is_gelu
@@ -107,7 +107,7 @@ def apply_block(
         # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
         source = block.attention_norm(hidden) if block.pre_norm else hidden
         query = project(block.query, source[: layer.active])
-        if bias is None and dropout.scores == 0 and _absorb(block, plan, layer, known):
+        if bias is None and dropout.scores == 0 and absorbs(block, plan, layer, known):
             weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
             context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
         else:
@@ -143,32 +143,42 @@ def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Te
 
 def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
     """Return the kernel, or kernels, that do what follows attention without dropout, if there are any that can."""
+    weights = rest_weights(block, context) if len(context) else None
+    if weights is None or not native.takes((context, active), ()):
+        return None
+    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
+    return partial(rest, context, active, weights, epsilons(block))
+
+
+def rest_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
+    """Return the weights of what follows attention in the order of `native.rest`, if kernels can do that for rows."""
     products = (block.output, block.expand, block.contract)
     norms = (block.attention_norm, block.feed_forward_norm)
     if (
         block.pre_norm
-        or not len(context)
         or not is_gelu(block.activation)
-        or not all(is_plain_product(module, context) for module in products)
+        or not all(is_plain_product(module, rows) for module in products)
         or not all(is_bare(norm, LayerNorm) for norm in norms)
     ):
         return None
-    output, expand, contract = (module for module in products if isinstance(module, Linear))
-    norm, last_norm = (module for module in norms if isinstance(module, LayerNorm))
-    modules = (output, norm, expand, contract, last_norm)
-    weights = [weight for module in modules for weight in (module.weight, module.bias) if weight is not None]
+    modules = (block.output, block.attention_norm, block.expand, block.contract, block.feed_forward_norm)
+    weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
     vectors = [weight for weight in weights if weight.ndim == 1]
     if (
         len(weights) != 2 * len(modules)
         or any(vector.dtype != torch.float32 or not vector.is_contiguous() for vector in vectors)
-        or not native.takes((context, active), (output.weight, expand.weight, contract.weight))
+        or not native.takes((), tuple(weights[::2][n] for n in (0, 2, 3)))
     ):
         return None
-    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
-    return partial(rest, context, active, weights, (norm.eps, last_norm.eps))
+    return list(weights)
 
 
-def _absorb(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None) -> bool:
+def epsilons(block: Block) -> tuple[float, float]:
+    """Return those of the norms, which are bare."""
+    return block.attention_norm.eps, block.feed_forward_norm.eps  # type: ignore[return-value]
+
+
+def absorbs(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None = None) -> bool:
     """Say whether the absorbed form can run here and is the cheaper one for this batch."""
     if torch.is_grad_enabled() or not (is_bare_linear(block.key) and is_bare_linear(block.value)):
         return False

@@ -13,6 +13,7 @@ from hashee.adapters import Adapter, Tokens
 from hashee.block import LookedUp, Projected, Step, apply_block
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.first_layer import look_up
+from hashee.fused import run_layers_
 from hashee.plan import Plan, make_plan
 
 Reads = Literal["all", "first"]
@@ -126,7 +127,10 @@ def encode(
     states = [hidden]
     drop = adapter.layer_drop(encoder) if encoder.training else 0.0
     runs = Counter(block.key for block in blocks)
-    for layer, block in zip(layers, blocks, strict=True):
+    fusable = not keep_states and bias is None and not encoder.training and len(runs) == len(blocks)
+    for number, (layer, block) in enumerate(zip(layers, blocks, strict=True)):
+        if fusable and block.key not in known and run_layers_(blocks[number:], hidden, plan):
+            break
         # Once every token is frozen nothing changes any more.
         if plan.active[block.layer] and not (drop and torch.rand(()) < drop):
             step = _apply(layer)(block, hidden, plan, bias, known.get(block.key))

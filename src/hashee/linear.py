@@ -78,7 +78,7 @@ def is_plain_product(module: nn.Module, rows: Tensor) -> bool:
         and rows.device.type == "cpu"
         and rows.dtype == torch.float32
         and is_bare_linear(module)
-        and module.weight.dtype == torch.float32
+        and all(weight is None or weight.dtype == torch.float32 for weight in module._parameters.values())
         and not torch.is_autocast_enabled("cpu")
     )
 

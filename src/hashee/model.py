@@ -17,6 +17,7 @@ from hashee.adapters import Adapter
 from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
+from hashee.memory import settle_
 from hashee.predict import Batching, Scorer, answers_in, predict
 from hashee.table import ExitTable
 from hashee.texts import Text
@@ -171,6 +172,7 @@ class HashedModel(Host):  # type: ignore[misc]
                 f"the weights in {name_or_path} are damaged or cut short ({error}); copy them again"
             ) from error
         check_loaded(model, info, name_or_path)
+        settle_(model)
         folder = Path(name_or_path)
         if (folder / "tokenizer_config.json").exists():
             model.use_tokenizer(AutoTokenizer.from_pretrained(folder))

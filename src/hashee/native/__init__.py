@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -32,13 +33,7 @@ _SIGNATURES = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_gelu": (*2 * (_POINTER,), *2 * (_SIZE,), _COUNT),
     "hashee_add_and_norm": (*3 * (_POINTER,), _SIZE, *2 * (_POINTER,), ctypes.c_float, *2 * (_SIZE,), _COUNT),
-    "hashee_rest": (
-        *(_POINTER, _SIZE, _POINTER, _SIZE, _POINTER),
-        *2 * (ctypes.c_float,),
-        *3 * (_POINTER,),
-        *3 * (_SIZE,),
-        _COUNT,
-    ),
+    "hashee_rest": (*(_POINTER, _SIZE, _POINTER, _SIZE), *5 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_attend": (
         *(_POINTER, _SIZE, _POINTER, _SIZE),
         *4 * (_POINTER,),
@@ -47,6 +42,15 @@ _SIGNATURES = {
         *4 * (_SIZE,),
         ctypes.c_float,
         *2 * (_POINTER,),
+        _COUNT,
+    ),
+    "hashee_layers": (
+        *6 * (_POINTER,),
+        _SIZE,
+        *2 * (_POINTER,),
+        *6 * (_SIZE,),
+        ctypes.c_float,
+        _POINTER,
         _COUNT,
     ),
 }
@@ -124,9 +128,9 @@ def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: t
     (rows, width), inner = context.shape, len(weights[4])
     attended, updated = context.new_empty(rows, width), context.new_empty(rows, width)
     expanded = context.new_empty(rows, inner)
-    addresses = (_POINTER * len(weights))(*(weight.data_ptr() for weight in weights))
     kernels.hashee_rest(
-        *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0), addresses, *epsilons),
+        *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0)),
+        *(_addresses(weights), (ctypes.c_float * 2)(*epsilons)),
         *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
     )
     return updated
@@ -169,6 +173,63 @@ def attend_absorbed(
         *(active, width, heads, scale, folded.data_ptr(), context.data_ptr(), torch.get_num_threads()),
     )
     return context
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a run of them, whose norms come after the sums."""
+
+    weights: Sequence[Tensor | None]
+    """Weight and bias of queries, the weight of keys, weight and bias of values, and those of `rest`; the biases of
+    queries and values may be missing."""
+    epsilons: tuple[float, float]
+    active: int
+    """The first rows, which it updates."""
+    asking: Sequence[int]
+    """How many of them each sequence has."""
+    absorbs: bool
+    """Whether it takes the absorbed form of attention."""
+
+    @property
+    def inner(self) -> int:
+        """Width of its feed-forward."""
+        expand = self.weights[9]
+        assert expand is not None
+        return len(expand)
+
+
+def layers_(
+    states: Tensor, layers: Sequence[Layer], sequences: tuple[Tensor, Sequence[int]], *, heads: int, scale: float
+) -> None:
+    """Run layers one after the other, in place.
+
+    states: (tokens, width), one row after the other; layers: with ever fewer active rows; sequences: rows of each one's
+    tokens, those that stay longest first, (sequences, longest), and how many tokens each has.
+    """
+    kernels = library()
+    assert kernels is not None
+    (tokens, width), (seats, lengths), active = states.shape, sequences, layers[0].active
+    inner = layers[0].inner
+    aside = heads * width * active  # folded queries; or else keys and values
+    if not all(layer.absorbs for layer in layers):
+        aside = max(aside, 2 * tokens * width)
+    room = states.new_empty(active * (3 * width + inner) + aside)
+    kernels.hashee_layers(
+        *(states.data_ptr(), _addresses([weight for layer in layers for weight in layer.weights])),
+        (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
+        *(_sizes([layer.active for layer in layers]), _sizes([layer.absorbs for layer in layers])),
+        *(seats.data_ptr(), seats.stride(0), _sizes(lengths), _sizes([n for layer in layers for n in layer.asking])),
+        *(len(lengths), len(layers), tokens, width, inner, heads, scale),
+        *(room.data_ptr(), torch.get_num_threads()),
+    )
+
+
+def _sizes(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (_SIZE * len(numbers))(*numbers)
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    return (_POINTER * len(tensors))(*map(_address, tensors))
 
 
 def _is_readable(tensor: Tensor) -> bool:

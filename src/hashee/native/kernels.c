@@ -1,9 +1,10 @@
-/* Products on few rows, what follows attention in a layer of few rows, GELU, and the absorbed form of attention over
- * ragged sequences, for x86-64 with AVX2 and FMA.
+/* Products on few rows, layers of few rows, GELU, and the absorbed form of attention over ragged sequences, for x86-64
+ * with AVX2 and FMA.
  *
- * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all the work: `dots`, rows
- * against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results in registers.
- * Threads are those of the OpenMP runtime that the process has already loaded.
+ * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all
+ * the work: `dots`, rows against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results
+ * in registers. Threads are those of the OpenMP runtime that the process has already loaded; functions that share out
+ * their work among them are called by all of them.
  */
 #include <immintrin.h>
 #include <stdint.h>
@@ -20,6 +21,12 @@ INLINE float total(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 
+/* The totals of four vectors, which share their steps. */
+INLINE __m128 totals(__m256 a, __m256 b, __m256 c, __m256 d) {
+    const __m256 halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+}
+
 /* result[i][j] = a[i] . b[j] for i < m, j < n, both at most MOST and known when compiling */
 INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t width, float result[MOST][MOST]) {
     __m256 sum[MOST][MOST];
@@ -34,7 +41,10 @@ INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t w
         }
     }
     for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) result[i][j] = total(sum[i][j]);
+        if (n == MOST)
+            _mm_storeu_ps(result[i], totals(sum[i][0], sum[i][1], sum[i][2], sum[i][3]));
+        else
+            for (int j = 0; j < n; j++) result[i][j] = total(sum[i][j]);
 }
 
 /* The same for m up to 3 and n up to 4: twelve sums and what they are made of just fit the registers. */
@@ -80,6 +90,14 @@ INLINE void any_sums(int m, int wide, const row *weight, const row *b, int64_t c
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Begin to bring one of several parts of n rows of w, and of `width` numbers of each, nearer. */
+INLINE void fetch(row w, int64_t step, int n, int64_t width, int64_t part, int64_t parts) {
+    const int64_t lines = (width + 15) / 16, last = lines * (part + 1) / parts;
+    for (int q = 0; q < n; q++)
+        for (int64_t line = lines * part / parts; line < last; line++)
+            _mm_prefetch((const char *)(w + q * step + 16 * line), _MM_HINT_T1);
+}
+
 /* y = x w^T + bias. x: (rows, width), rows apart by x_step; w: (features, width); y: (rows, features). bias may be null. */
 static void product(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features) {
     /* So much of four rows of w stays in the nearest cache while the rows of x pass by. */
@@ -90,10 +108,15 @@ static void product(row x, int64_t x_step, row w, row bias, float *y, int64_t ro
         for (int64_t start = 0; start < width; start += stretch) {
             row right[MOST];
             for (int q = 0; q < n; q++) right[q] = w + (j + q) * width + start;
+            /* What comes next is on its way while this is multiplied. */
+            const int ends = start + stretch >= width;
+            const row next = ends ? w + (j + 4) * width : right[0] + stretch;
+            const int64_t left_over = ends ? least(stretch, width) : least(stretch, width - start - stretch);
             for (int64_t i = 0; i < rows; i += 3) {
                 const int m = (int)least(3, rows - i);
                 row left[MOST];
                 float result[MOST][MOST];
+                fetch(next, width, n, left_over, i / 3, (rows + 2) / 3);
                 for (int p = 0; p < m; p++) left[p] = x + (i + p) * x_step + start;
                 any_dots(m, n, left, right, least(stretch, width - start), result);
                 for (int p = 0; p < m; p++)
@@ -213,21 +236,26 @@ void hashee_add_and_norm(float *y, row bias, row residual, int64_t step, row gai
 /* What follows attention in a layer with its norms after the sums.
  *
  * context, states: (rows, width), rows apart by their steps; weights: weight and bias of the output, gain and shift of
- * its norm, weight and bias of the two products of the feed-forward, gain and shift of its norm; attended: (rows, width)
- * and expanded: (rows, inner) to work in; updated: (rows, width), the answer.
+ * its norm, weight and bias of the two products of the feed-forward, gain and shift of its norm; epsilons: those of the
+ * norms; attended: (rows, width) and expanded: (rows, inner) to work in; updated: (rows, width), the answer, which may
+ * be written over the states.
  */
+static void rest(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
+                 const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows, int64_t width,
+                 int64_t inner) {
+    product(context, context_step, weights[0], weights[1], attended, rows, width, width);
+    add_and_norm(attended, NULL, states, states_step, weights[2], weights[3], epsilons[0], rows, width);
+    product(attended, width, weights[4], weights[5], expanded, rows, width, inner);
+    activate(expanded, NULL, rows, inner);
+    product(expanded, inner, weights[6], weights[7], updated, rows, inner, width);
+    add_and_norm(updated, NULL, attended, width, weights[8], weights[9], epsilons[1], rows, width);
+}
+
 void hashee_rest(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
-                 float attention_epsilon, float epsilon, float *attended, float *expanded, float *updated, int64_t rows,
-                 int64_t width, int64_t inner, int threads) {
+                 const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows, int64_t width,
+                 int64_t inner, int threads) {
 #pragma omp parallel num_threads(threads)
-    {
-        product(context, context_step, weights[0], weights[1], attended, rows, width, width);
-        add_and_norm(attended, NULL, states, states_step, weights[2], weights[3], attention_epsilon, rows, width);
-        product(attended, width, weights[4], weights[5], expanded, rows, width, inner);
-        activate(expanded, NULL, rows, inner);
-        product(expanded, inner, weights[6], weights[7], updated, rows, inner, width);
-        add_and_norm(updated, NULL, attended, width, weights[8], weights[9], epsilon, rows, width);
-    }
+    rest(context, context_step, states, states_step, weights, epsilons, attended, expanded, updated, rows, width, inner);
 }
 
 /* scores: room for `count` rounded up to a multiple of 8 */
@@ -244,30 +272,32 @@ INLINE void softmax(float *scores, int64_t count, float scale) {
     for (int64_t j = 0; j < count; j++) scores[j] *= share;
 }
 
-/* Let up to 12 (query, head) rows of one sequence read its states, in place: asking[i] becomes what row i has read. */
-static void read_states(float *const *asking, int rows, const row *states, int64_t keys, int64_t width, float scale) {
-    const int64_t step = (keys + 7) / 8 * 8;
+/* Let up to 12 rows of one sequence read it: out[i] becomes the sum of values, each weighted by how well its key answers
+ * asking[i]. Both may be the same place. asking, keys, values, out: rows of `width`, a multiple of 8 */
+static void read_sequence(const row *asking, float *const *out, int rows, const row *keys, const row *values,
+                          int64_t count, int64_t width, float scale) {
+    const int64_t step = (count + 7) / 8 * 8;
     float *scores = malloc(sizeof(float) * (size_t)(12 * step));
     row weight[12];
     for (int i = 0; i < rows; i += 3) {
         const int m = (int)least(3, rows - i);
         row left[MOST];
         for (int p = 0; p < m; p++) left[p] = asking[i + p];
-        for (int64_t j = 0; j < keys; j += 4) {
-            const int n = (int)least(4, keys - j);
+        for (int64_t j = 0; j < count; j += 4) {
+            const int n = (int)least(4, count - j);
             float result[MOST][MOST];
-            any_dots(m, n, left, states + j, width, result);
+            any_dots(m, n, left, keys + j, width, result);
             for (int p = 0; p < m; p++)
                 for (int q = 0; q < n; q++) scores[(i + p) * step + j + q] = result[p][q];
         }
     }
     for (int i = 0; i < rows; i++) {
-        softmax(scores + i * step, keys, scale);
+        softmax(scores + i * step, count, scale);
         weight[i] = scores + i * step;
     }
     for (int64_t column = 0; column < width; column += 16)
-        for (int i = 0; i < rows; i += 6) 
-            any_sums((int)least(6, rows - i), width - column > 8, weight + i, states, column, keys, asking + i);
+        for (int i = 0; i < rows; i += 6)
+            any_sums((int)least(6, rows - i), width - column > 8, weight + i, values, column, count, out + i);
     free(scores);
 }
 
@@ -293,37 +323,107 @@ static void unfold(row read, row w, row bias, float *context, int64_t rows, int6
     }
 }
 
+/* Where the tokens of a batch are. */
+typedef struct {
+    const int64_t *seats; /* (sequences, longest) row of each token of a sequence, those that ask first */
+    int64_t longest;
+    const int64_t *lengths, *asking; /* (sequences) tokens of each, and how many of them ask */
+    int64_t sequences;
+} layout;
+
 /* The absorbed form of attention.
  *
  * query: (active, width); states: (tokens, width), rows apart by their steps; key_weight, value_weight: (width, width);
- * value_bias may be null; seats: (sequences, longest) row of each token of a sequence, those that ask first;
- * lengths, asking: (sequences) tokens of each, and how many of them ask; folded: (active, heads, width) to work in;
- * context: (active, width), the answer.
+ * value_bias may be null; folded: (active, heads, width) to work in; context: (active, width), the answer.
  */
+static void attend_absorbed(row query, int64_t query_step, row states, int64_t states_step, row key_weight,
+                            row value_weight, row value_bias, const layout *batch, int64_t active, int64_t width,
+                            int64_t heads, float scale, float *folded, float *context) {
+    int64_t most = 0;
+    for (int64_t s = 0; s < batch->sequences; s++) most = batch->asking[s] > most ? batch->asking[s] : most;
+    /* Rows that are read together share their loads; a lone sequence is cut finer, so that every thread has a part. */
+    const int64_t chunk = batch->sequences < 4 ? 6 : 12, parts = (most * heads + chunk - 1) / chunk;
+    fold(query, query_step, key_weight, folded, active, width, heads);
+#pragma omp for schedule(dynamic) collapse(2)
+    for (int64_t s = 0; s < batch->sequences; s++)
+        for (int64_t part = 0; part < parts; part++) {
+            const int64_t first = part * chunk, rows = least(chunk, batch->asking[s] * heads - first);
+            if (rows <= 0) continue;
+            const int64_t *seat = batch->seats + s * batch->longest, length = batch->lengths[s];
+            row memory[length], asking[12];
+            float *out[12];
+            for (int64_t j = 0; j < length; j++) memory[j] = states + seat[j] * states_step;
+            for (int64_t i = 0; i < rows; i++)
+                asking[i] = out[i] = folded + (seat[(first + i) / heads] * heads + (first + i) % heads) * width;
+            read_sequence(asking, out, (int)rows, memory, memory, length, width, scale);
+        }
+    unfold(folded, value_weight, value_bias, context, active, width, heads);
+}
+
 void hashee_attend(row query, int64_t query_step, row states, int64_t states_step, row key_weight, row value_weight,
                    row value_bias, const int64_t *seats, int64_t longest, const int64_t *lengths, const int64_t *asking,
                    int64_t sequences, int64_t active, int64_t width, int64_t heads, float scale, float *folded,
                    float *context, int threads) {
-    int64_t most = 0;
-    for (int64_t s = 0; s < sequences; s++) most = asking[s] > most ? asking[s] : most;
-    /* Rows that are read together share their loads; a lone sequence is cut finer, so that every thread has a part. */
-    const int64_t chunk = sequences < 4 ? 6 : 12, parts = (most * heads + chunk - 1) / chunk;
+    const layout batch = {seats, longest, lengths, asking, sequences};
 #pragma omp parallel num_threads(threads)
-    {
-        fold(query, query_step, key_weight, folded, active, width, heads);
+    attend_absorbed(query, query_step, states, states_step, key_weight, value_weight, value_bias, &batch, active, width,
+                    heads, scale, folded, context);
+}
+
+/* The plain form. query: (active, width); keys, values: (tokens, width); context: (active, width), the answer. */
+static void attend_plain(row query, row keys, row values, const layout *batch, int64_t width, int64_t heads, float scale,
+                         float *context) {
+    const int64_t size = width / heads;
 #pragma omp for schedule(dynamic) collapse(2)
-        for (int64_t s = 0; s < sequences; s++)
-            for (int64_t part = 0; part < parts; part++) {
-                const int64_t first = part * chunk, rows = least(chunk, asking[s] * heads - first);
-                if (rows <= 0) continue;
-                const int64_t *seat = seats + s * longest;
-                row memory[lengths[s]];
-                float *out[12];
-                for (int64_t j = 0; j < lengths[s]; j++) memory[j] = states + seat[j] * states_step;
-                for (int64_t i = 0; i < rows; i++)
-                    out[i] = folded + (seat[(first + i) / heads] * heads + (first + i) % heads) * width;
-                read_states(out, (int)rows, memory, lengths[s], width, scale);
+    for (int64_t s = 0; s < batch->sequences; s++)
+        for (int64_t head = 0; head < heads; head++) {
+            const int64_t *seat = batch->seats + s * batch->longest, length = batch->lengths[s];
+            row key[length], value[length];
+            for (int64_t j = 0; j < length; j++) {
+                key[j] = keys + seat[j] * width + head * size;
+                value[j] = values + seat[j] * width + head * size;
             }
-        unfold(folded, value_weight, value_bias, context, active, width, heads);
+            for (int64_t first = 0; first < batch->asking[s]; first += 12) {
+                const int64_t rows = least(12, batch->asking[s] - first);
+                row asking[12];
+                float *out[12];
+                for (int64_t i = 0; i < rows; i++) {
+                    asking[i] = query + seat[first + i] * width + head * size;
+                    out[i] = context + seat[first + i] * width + head * size;
+                }
+                read_sequence(asking, out, (int)rows, key, value, length, size, scale);
+            }
+        }
+}
+
+/* Layers with their norms after the sums, one after the other.
+ *
+ * states: (tokens, width), of which layer l updates the first active[l]; weights: 15 of each layer, those of queries,
+ * keys (without a bias, which the softmax cancels) and values, and those of `rest`; epsilons: two of each; absorbs: which
+ * layers take the absorbed form; asking: (layers, sequences); room: for active[0] rows of 3 width + inner, and for as
+ * many of heads * width or, if a layer takes the plain form, for two times (tokens, width).
+ */
+void hashee_layers(float *states, const row *weights, const float *epsilons, const int64_t *active,
+                   const int64_t *absorbs, const int64_t *seats, int64_t longest, const int64_t *lengths,
+                   const int64_t *asking, int64_t sequences, int64_t layers, int64_t tokens, int64_t width,
+                   int64_t inner, int64_t heads, float scale, float *room, int threads) {
+    float *query = room, *context = query + active[0] * width, *attended = context + active[0] * width;
+    float *expanded = attended + active[0] * width, *folded = expanded + active[0] * inner;
+#pragma omp parallel num_threads(threads)
+    for (int64_t l = 0; l < layers; l++) {
+        const layout batch = {seats, longest, lengths, asking + l * sequences, sequences};
+        const row *own = weights + 15 * l;
+        product(states, width, own[0], own[1], query, active[l], width, width);
+        if (absorbs[l]) {
+            attend_absorbed(query, width, states, width, own[2], own[3], own[4], &batch, active[l], width, heads, scale,
+                            folded, context);
+        } else {
+            float *keys = folded, *values = keys + tokens * width;
+            product(states, width, own[2], NULL, keys, tokens, width, width);
+            product(states, width, own[3], own[4], values, tokens, width, width);
+            attend_plain(query, keys, values, &batch, width, heads, scale, context);
+        }
+        rest(context, width, states, width, own + 5, epsilons + 2 * l, attended, expanded, states, active[l], width,
+             inner);
     }
 }

@@ -130,7 +130,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
         ],
         "sst2-seeds": [*by_importance[1:], *(Run("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2))],
         "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, 0, seed=seed)],
-        "scitail-seeds": equal_cost("scitail", COST, 0, seed=1),
+        "scitail-seeds": [run for seed in (1, 2) for run in equal_cost("scitail", COST, 0, seed=seed)],
         "gte": [
             Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
             for depth in (12, 6)

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 from hashee.adapters import adapter_for
 from hashee.errors import TableMismatch, UnsupportedModel
 from hashee.families import hashed_class, hashed_config_class
-from hashee.memory import settle_
 from hashee.model import HashedModel, check_finite
 from hashee.table import ExitTable
 
@@ -56,7 +55,6 @@ def convert(
     with torch.device("meta"):
         converted = hashed_class(type(model))(config)
     share_tensors(model, converted)
-    settle_(converted)
     converted.install_tables(table, train_table)
     converted.train(model.training)
     if getattr(model, "generation_config", None) is not None:

@@ -171,8 +171,8 @@ class HashedModel(Host):  # type: ignore[misc]
             raise CheckpointError(
                 f"the weights in {name_or_path} are damaged or cut short ({error}); copy them again"
             ) from error
-        check_loaded(model, info, name_or_path)
         settle_(model)
+        check_loaded(model, info, name_or_path)
         folder = Path(name_or_path)
         if (folder / "tokenizer_config.json").exists():
             model.use_tokenizer(AutoTokenizer.from_pretrained(folder))

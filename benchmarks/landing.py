@@ -3,12 +3,16 @@
 Makes tables as `hashee fit --speedup` does, from the training texts, and counts them on the test texts. Nothing is
 trained; importance is measured on the dense models that benchmarks/quality.py left in its work folder.
 
-    HASHEE_DATA=... python benchmarks/landing.py --work out/quality --output results/quality/landing.json
+    HASHEE_DATA=... python benchmarks/landing.py --work out/quality
+
+With `--shuffled` the examples of all splits are first put together and dealt out anew, so that train, dev and test are
+of one kind: what is then left is the error of the method, without what changes from one split to the next.
 """
 
 import argparse
 import json
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,10 @@ from hashee.fitting.settings import FitSettings
 from hashee.fitting.stages import Fit
 from hashee.fitting.tables import TableInputs, table_for
 from hashee.flops import count_flops
+from hashee.tasks import TaskData
+from hashee.tasks.fingerprint import fingerprint_of
+from hashee.tasks.splits import part_of, shuffled
+from hashee.tasks.task import Examples
 
 TASKS = ("sst2", "mrpc", "stsb", "scitail", "snli", "imdb")
 SPEEDUPS = (2.0, 3.0, 5.0)
@@ -30,30 +38,46 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--tasks", nargs="*", default=TASKS)
     arguments.add_argument("--work", type=Path, default=Path("out/quality"))
-    arguments.add_argument("--output", type=Path, default=Path("results/quality/landing.json"))
+    arguments.add_argument("--shuffled", action="store_true", help="deal the examples of all splits out anew")
+    arguments.add_argument("--output", type=Path, help="default: landing.json or landing-shuffled.json of the results")
     options = arguments.parse_args()
+    output = options.output or Path(f"results/quality/landing{'-shuffled' if options.shuffled else ''}.json")
     rows: list[dict[str, Any]] = []
     for task in options.tasks:
-        for row in landings(Run(task, "dense"), options.work):
+        data = shuffled_splits(data_of(task)) if options.shuffled else data_of(task)
+        for row in landings(Run(task, "dense"), data, options.work):
             rows.append(row)
             print(row, flush=True)
-            options.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def landings(run: Run, work: Path) -> Iterator[dict[str, Any]]:
+def shuffled_splits(data: TaskData) -> TaskData:
+    """Return splits of the same sizes in which every example may be in any of them."""
+    assert data.test is not None
+    splits = [data.train, data.dev, data.test]
+    texts = [text for split in splits for text in split.texts]
+    targets = [target for split in splits for target in split.targets or ()]
+    order, everything = shuffled(len(texts), seed=0), Examples(texts, targets)
+    bounds = [0, *accumulate(map(len, splits))]
+    train, dev, test = (part_of(everything, order[start:end]) for start, end in pairwise(bounds))
+    return TaskData(data.task, train, dev, test, fingerprint_of(data.task, train, dev, test), data.notes)
+
+
+def landings(run: Run, data: TaskData, work: Path) -> Iterator[dict[str, Any]]:
     """Yield what the tables of a task reach on its test texts."""
     dense = work / run.label / "dense"
-    fit = Fit(
-        FitSettings(output=work / "unused", dense=dense, **settings_of(run)), data_of(run.task), current_processes()
-    )
+    settings = settings_of(run) | {"task": data}
+    fit = Fit(FitSettings(output=work / "unused", dense=dense, **settings), data, current_processes())
     model = fit.backbone.load()
-    inputs = TableInputs(fit.data, fit.train, fit.dev, fit.backbone, cache=dense)
+    # Other examples than the model's own must not drive what was measured on those from its cache.
+    cache = dense if data is data_of(run.task) else work / "shuffled" / run.label
+    inputs = TableInputs(fit.data, fit.train, fit.dev, fit.backbone, cache=cache)
     assert fit.data.test is not None
     test = [row.tolist() for row in fit.encoder(fit.data.test).ids]
     for kind in HASHES:
         for speedup in SPEEDUPS:
-            settings = FitSettings(output=work / "unused", speedup=speedup, **settings_of(run))
-            table = table_for(kind, settings, inputs, model)
+            asked = FitSettings(output=work / "unused", speedup=speedup, **settings)
+            table = table_for(kind, asked, inputs, model)
             reached = count_flops(model.config, test, table, reads_first_row=True).executed_speedup
             yield {
                 "task": run.task,

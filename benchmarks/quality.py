@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ VOCABULARY = 30_522
 """Of BERT's uncased tokenizer, which all backbones here have."""
 LIMITS = {"snli": (4_000, 1_000, 3_000), "scitail": (5_000, 1_304, 2_126), "imdb": (800, 500, 1_500)}
 """Examples of train, dev and test where all of them would take hours, drawn with seed 0."""
+WHOLE = "-whole"
+"""Ends the name of a task that is run with all examples after all."""
 TOKENS = {"imdb": 256}
 """Tokens of a text at the most."""
 
@@ -49,8 +51,11 @@ TOKENS = {"imdb": 256}
 COST = 3.0
 """Executed speed-up over the same depth at which most is compared: about 2.2x as the paper counts, so 4.4x against 12
 layers. (Tables with equal buckets reach 2.4x as the paper counts; `hashes` compares at that cost.)"""
-AT_ONE_COST = {"hash": "importance", "speedup": COST, "min_exit": 0}
-PLAIN = {"rarity": 0.0}
+FEW = {"pseudo_counts": 20.0}
+"""As many pseudo-counts on every task, the third way tried; runs with it are called `importance-few...`, or by what
+else is tried with it."""
+AT_ONE_COST = FEW | {"hash": "importance", "speedup": COST, "min_exit": 0}
+PLAIN = FEW | {"rarity": 0.0}
 """Frequent types count as much as rare ones, the second way tried; runs with it are called `importance-plain...`."""
 OVERALL = PLAIN | {"prior": "overall", "pseudo_counts": 5.0}
 """Rare types drawn towards the mean of all, the first way tried; runs with it are called `importance-overall...`."""
@@ -105,14 +110,16 @@ def equal_cost(task: str, speedup: float, min_exit: int, **more: Any) -> list[Ru
     return [at_cost(task, speedup, min_exit, kind, **more) for kind in ("importance", "frequency")]
 
 
-def overall(run: Run) -> Run:
-    """Return a run by importance with rare types drawn towards the mean of all."""
-    return replace(run, name=run.name.replace("importance", "importance-overall"), settings=run.settings | OVERALL)
+def variant(name: str, settings: dict[str, Any], run: Run) -> Run:
+    """Return a run by importance in one of the ways tried besides the default."""
+    return replace(run, name=run.name.replace("importance", f"importance-{name}"), settings=run.settings | settings)
 
 
-def plain(run: Run) -> Run:
-    """Return a run by importance in which frequent types count as much as rare ones."""
-    return replace(run, name=run.name.replace("importance", "importance-plain"), settings=run.settings | PLAIN)
+overall = partial(variant, "overall", OVERALL)
+plain = partial(variant, "plain", PLAIN)
+few = partial(variant, "few", FEW)
+many = partial(variant, "many", {"pseudo_counts": 100.0})
+answer = partial(variant, "answer", FEW | {"signal": "answer"})
 
 
 def studies(gte: str) -> dict[str, list[Run]]:
@@ -121,6 +128,11 @@ def studies(gte: str) -> dict[str, list[Run]]:
     first_layer = {"min_exit": 1}
     from_1 = [run for task in ("sst2", "mrpc", "stsb") for run in equal_cost(task, COST, 1)]
     by_importance = [Run("sst2", "importance", {"hash": "importance"}, seed) for seed in (0, 1, 2)]
+    on_gte = [
+        Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
+        for depth in (12, 6)
+        for kind in ("frequency", "importance")
+    ]
     return {
         **{task: equal_cost(task, COST, 0) for task in tasks},
         "hashes": [
@@ -131,11 +143,8 @@ def studies(gte: str) -> dict[str, list[Run]]:
         "sst2-seeds": [*by_importance[1:], *(Run("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2))],
         "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, 0, seed=seed)],
         "scitail-seeds": [run for seed in (1, 2) for run in equal_cost("scitail", COST, 0, seed=seed)],
-        "gte": [
-            Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
-            for depth in (12, 6)
-            for kind in ("frequency", "importance")
-        ],
+        "scitail-whole": equal_cost(f"scitail{WHOLE}", COST, 0),
+        "gte": on_gte,
         "costs": [*equal_cost("sst2", 2.4, 1), *equal_cost("sst2", 4, 0), *equal_cost("sst2", 6, 0)],
         "from1": [overall(run) if run.settings["hash"] == "importance" else run for run in from_1],
         "plain": [
@@ -159,6 +168,17 @@ def studies(gte: str) -> dict[str, list[Run]]:
         "rarity": [
             Run("scitail", f"importance-rarity{power:g}", AT_ONE_COST | {"rarity": power}) for power in (0.5, 2.0)
         ],
+        "pseudo-counts": [
+            *map(few, by_importance),
+            *(few(at_cost(task, COST, 0)) for task in (*tasks, f"scitail{WHOLE}")),
+            *(few(at_cost(task, COST, 0, seed=seed)) for task in ("mrpc", "scitail") for seed in (1, 2)),
+            *(few(at_cost("sst2", cost, first)) for cost, first in ((2.4, 1), (4, 0), (6, 0))),
+            *(few(run) for run in on_gte if run.settings["hash"] == "importance"),
+            *(many(at_cost("scitail", COST, 0, seed=seed)) for seed in (0, 1, 2)),
+            *(many(at_cost(task, COST, 0)) for task in ("stsb", "mrpc", "snli")),
+            many(by_importance[1]),
+        ],
+        "answer": [answer(at_cost("scitail", COST, 0))],
         "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
@@ -279,7 +299,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 @cache
 def data_of(task: str) -> TaskData:
     """Load a task, or a part of it."""
-    data = load_task(task)
+    data = load_task(task.removesuffix(WHOLE))
     if task not in LIMITS:
         return data
     assert data.test is not None

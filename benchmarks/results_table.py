@@ -17,10 +17,12 @@ TITLES = {
     "sst2": "SST-2 (accuracy)",
     "mrpc": "MRPC (mean of accuracy and F1)",
     "stsb": "STS-B (mean of Pearson and Spearman)",
-    "scitail": "SciTail (accuracy)",
+    "scitail": "SciTail, a part (accuracy)",
+    "scitail-whole": "SciTail (accuracy)",
     "snli": "SNLI (accuracy)",
     "imdb": "IMDb (accuracy)",
 }
+LANDINGS = {"landing.json": "test texts", "landing-shuffled.json": "test texts when all splits are dealt out anew"}
 
 Result = dict[str, Any]
 
@@ -37,7 +39,7 @@ def figures() -> str:
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for path in sorted(RESULTS.glob("*/*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        groups[result["task"]["name"], result["backbone"]["name"]].append(result)
+        groups[path.parent.name, result["backbone"]["name"]].append(result)
     order = list(TITLES)
     parts = [
         "\n".join(table(task, backbone, results))
@@ -45,9 +47,10 @@ def figures() -> str:
             groups.items(), key=lambda item: (order.index(item[0][0]), -len(item[1]))
         )
     ]
-    landing = RESULTS / "landing.json"
-    if landing.exists():
-        parts.append("\n".join(landing_table(json.loads(landing.read_text(encoding="utf-8")))))
+    for name, texts in LANDINGS.items():
+        landing = RESULTS / name
+        if landing.exists():
+            parts.append("\n".join(landing_table(texts, json.loads(landing.read_text(encoding="utf-8")))))
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,9 +81,9 @@ def table(task: str, backbone: str, results: list[Result]) -> Iterator[str]:
         )
 
 
-def landing_table(rows: list[Result]) -> Iterator[str]:
-    """Yield the lines of the table on speed-ups asked for and reached."""
-    yield "### Speed-ups asked for and reached on test texts"
+def landing_table(texts: str, rows: list[Result]) -> Iterator[str]:
+    """Yield the lines of the table on speed-ups asked for and reached on some texts."""
+    yield f"### Speed-ups asked for and reached on {texts}"
     yield ""
     asked = sorted({row["asked"] for row in rows})
     yield "| task | table | " + " | ".join(f"{value:g}x" for value in asked) + " |"

@@ -24,11 +24,14 @@ from hashee.convert import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.hashing.counting import CorpusInfo
 from hashee.hashing.importance import Importance, Prior, Shrinkage
+from hashee.hashing.reliability import PARTS, part_of
 from hashee.hashing.vocabulary import tokenizer_fingerprint
 from hashee.model import HashedModel
 
 __all__ = ["Importance", "Movement", "Prior", "Shrinkage", "Signal", "measure_importance", "measure_movement"]
 
+GROUPS = "groups"
+"""Of a batch: which rows have a text in common."""
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
@@ -66,7 +69,9 @@ def measure_importance(
 
     model: a Hugging Face model with its head, or a converted one in which no token exits; it is not changed. batches:
     what its `forward` takes (input_ids, attention_mask, labels, ...), e.g. a DataLoader; they may be cut in any way.
-    tokenizer: whose ids these are, to be checked when a table is built. seed: for labels that are drawn.
+    `groups`, (rows,), if a batch has it, numbers the rows: those with one number have a text in common, so that they
+    tell less than as many others would. tokenizer: whose ids these are, to be checked when a table is built. seed: for
+    labels that are drawn.
     """
     chosen = _choice(Signal, "signal", signal)
     draws = torch.Generator().manual_seed(seed)
@@ -135,9 +140,10 @@ def _measure(
                     f"a batch holds {', '.join(batch)} but no input_ids; pass what the model's forward takes"
                 )
             here = {name: value.to(model.device) for name, value in batch.items()}
+            groups = here.pop(GROUPS, None)
             trace.states.clear()
             output = model(**here)
-            tally.add(here["input_ids"], here.get("attention_mask"), effects(here, trace, output))
+            tally.add(here["input_ids"], here.get("attention_mask"), effects(here, trace, output), groups)
     return tally.importance(signal, None if tokenizer is None else tokenizer_fingerprint(tokenizer))
 
 
@@ -148,11 +154,12 @@ class _Tally:
         self.absolute = torch.zeros(vocab_size, layers, dtype=torch.float64)
         self.signed = torch.zeros(vocab_size, layers, dtype=torch.float64)
         self.counts = torch.zeros(vocab_size, dtype=torch.int64)
+        self.parts = torch.zeros(PARTS, 2, vocab_size, dtype=torch.float64)
         self.num_texts = 0
         self.fingerprint = 0
 
-    def add(self, ids: Tensor, mask: Tensor | None, effects: Tensor) -> None:
-        """Add a batch. ids, mask: (..., length); effects: (rows, length, layers)."""
+    def add(self, ids: Tensor, mask: Tensor | None, effects: Tensor, groups: Tensor | None = None) -> None:
+        """Add a batch. ids, mask: (..., length); effects: (rows, length, layers); groups: (...,)."""
         # Choices of one question come as one more dimension, which models flatten too.
         ids = ids.flatten(0, -2).cpu()
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.flatten(0, -2).cpu() != 0
@@ -163,16 +170,30 @@ class _Tally:
         self.signed.index_add_(0, types, values)
         self.counts.index_add_(0, types, torch.ones_like(types))
         self.num_texts += len(ids)
-        for row, kept in zip(ids, real, strict=True):
-            digest = hashlib.sha256(row[kept].numpy().astype("<i8").tobytes()).digest()
-            self.fingerprint = (self.fingerprint + int.from_bytes(digest)) % (1 << 256)
+        digests = [_digest(row[kept]) for row, kept in zip(ids, real, strict=True)]
+        self.fingerprint = (self.fingerprint + sum(map(int.from_bytes, digests))) % (1 << 256)
+        if groups is not None:
+            choices = len(ids) // len(groups)
+            digests = [_digest(group) for group in groups.cpu().repeat_interleave(choices)]
+        part = torch.tensor([part_of(digest) for digest in digests])[:, None].expand_as(ids)[real]
+        each = torch.stack([torch.ones_like(types, dtype=torch.float64), values.abs().sum(-1)])
+        for number in range(PARTS):
+            here = part == number
+            self.parts[number].index_add_(1, types[here], each[:, here])
 
     def importance(self, signal: str, tokenizer: str | None) -> Importance:
         """Return the sums."""
         if not self.num_texts:
             raise TableError("there is not a single batch to measure on; if they come from a generator, it is used up")
         corpus = CorpusInfo(self.num_texts, int(self.counts.sum()), f"{self.fingerprint:064x}")
-        return Importance(self.absolute.numpy(), self.signed.numpy(), self.counts.numpy(), signal, corpus, tokenizer)
+        parts = self.parts.permute(2, 1, 0).contiguous().numpy()
+        return Importance(
+            self.absolute.numpy(), self.signed.numpy(), self.counts.numpy(), signal, corpus, tokenizer, parts
+        )
+
+
+def _digest(ids: Tensor) -> bytes:
+    return hashlib.sha256(ids.numpy().astype("<i8").tobytes()).digest()
 
 
 @dataclass(frozen=True)

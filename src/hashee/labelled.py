@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from hashee.adapters import adapter_for
 from hashee.budget import Budget, enough_held_out
 from hashee.errors import InputError
-from hashee.importance import Importance, Movement, Signal, measure_importance, measure_movement
+from hashee.importance import GROUPS, Importance, Movement, Signal, measure_importance, measure_movement
 from hashee.predict import Batching, make_batches
 from hashee.tasks import Kind, TaskData
 
@@ -47,9 +47,10 @@ def measured_on(
     encoded = _encoded(texts, model, tokenizer)
     ids = encoded["input_ids"]
     targets = None if labels is None else _targets(labels, model.config)
+    more = {"labels": targets, GROUPS: groups_of(texts)}
     batches = [
         _batch({name: [rows[place] for place in places] for name, rows in encoded.items()}, tokenizer)
-        | ({} if targets is None else {"labels": targets[places]})
+        | {name: values[places] for name, values in more.items() if values is not None}
         for places in make_batches(ids, None, Batching())
     ]
     if signal in list(Movement):
@@ -60,6 +61,19 @@ def measured_on(
         held_out = _encoded(list(data.dev.texts), model, tokenizer)["input_ids"]
         return Measured(tokenizer, importance, Budget.of(speedup, model, held_out, held_out=True))
     return Measured(tokenizer, importance, Budget.of(speedup, model, ids))
+
+
+def groups_of(texts: Sequence[Any]) -> Tensor | None:
+    """Number the rows of pairs by the text that they share with others, on the side where texts repeat more; (rows,).
+
+    Several premises of one hypothesis, or answers to one question, are not independent of each other. None for texts.
+    """
+    if isinstance(texts[0], str):
+        return None
+    sides = list(zip(*texts, strict=True))
+    side = min(sides, key=lambda texts: len(set(texts)))
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(side))}
+    return torch.tensor([numbers[text] for text in side])
 
 
 def _encoded(texts: list[Any], model: PreTrainedModel, tokenizer: Any) -> Any:

@@ -42,7 +42,9 @@ class FitSettings:
     signal: Annotated[str, "For importance: loss, sampled, answer, distance or angle; only loss needs labels."] = "loss"
     signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
     prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "frequency"
-    pseudo_counts: Annotated[float, "For importance: how many occurrences the prior counts for."] = 20.0
+    pseudo_counts: Annotated[
+        float | None, "For importance: how many occurrences the prior counts for; default: what parts of train tell."
+    ] = None
     rarity: Annotated[float, "For importance: the power of a token's surprisal that its updates count by."] = 1.0
     table: Annotated[Path | None, "Folder of an exit table to use as it is, instead of --hash."] = None
 

@@ -20,8 +20,10 @@ from hashee.fitting.encoding import Array, Encoded
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.stage import fingerprint_of, read_json, write_json
 from hashee.hashing.budgeted import Scale, check_possible
+from hashee.hashing.reliability import PARTS
 from hashee.hashing.vocabulary import Vocabulary
-from hashee.importance import Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
+from hashee.importance import GROUPS, Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
+from hashee.labelled import groups_of
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
 from hashee.tasks import Kind, TaskData
@@ -52,7 +54,7 @@ class TableInputs:
     def measured(self, signal: str, dense: Any) -> Importance:
         """Return what updates are worth to a dense model, from the cache if that is of these weights and examples."""
         folder = None if self.cache is None else self.cache / f"importance-{signal}"
-        key = {"weights": weights_fingerprint(dense), "data": self.data.fingerprint, "most": _MEASURED}
+        key = {"weights": weights_fingerprint(dense), "data": self.data.fingerprint, "most": _MEASURED, "parts": PARTS}
         fingerprint = fingerprint_of(key | {"tokens": int(self.train.lengths.sum())})
         if folder is not None and (read_json(folder / _MADE) or {}).get("fingerprint") == fingerprint:
             with suppress(TableError):  # damaged: measure again
@@ -209,6 +211,7 @@ def _batches(inputs: TableInputs, dense: Any) -> Iterator[dict[str, Tensor]]:
     """Yield training examples with labels, as a dense model takes them."""
     train = inputs.train
     places = _sample(len(train))
+    groups = None if inputs.data.task.kind is Kind.TAGS else groups_of(_texts(inputs.data, with_dev=False))
     for batch in make_batches([train.ids[place].tolist() for place in places], None, Batching()):
         chosen = [places[number] for number in batch]
         tensors = train.inputs(chosen)
@@ -216,7 +219,8 @@ def _batches(inputs: TableInputs, dense: Any) -> Iterator[dict[str, Tensor]]:
         if words is not None:
             flat = torch.full((tensors["input_ids"].numel(),), _IGNORED)
             labels = flat.index_copy(0, words, labels).view_as(tensors["input_ids"])
-        yield {name: tensor.to(dense.device) for name, tensor in (tensors | {"labels": labels}).items()}
+        tensors |= {"labels": labels} | ({} if groups is None else {GROUPS: groups[chosen]})
+        yield {name: tensor.to(dense.device) for name, tensor in tensors.items()}
 
 
 def _sample(examples: int) -> list[int]:

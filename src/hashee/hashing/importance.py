@@ -1,6 +1,6 @@
 """Tokens exit where further updates are not worth what they cost."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from hashee.hashing.budgeted import Scale, solve
 from hashee.hashing.clusters import input_embeddings
 from hashee.hashing.counting import CorpusInfo
 from hashee.hashing.draft import Draft, occurrences_per_layer
+from hashee.hashing.reliability import PARTS, pseudo_counts_of
 from hashee.hashing.storage import Storage
 from hashee.hashing.vocabulary import Vocabulary, extends
 from hashee.texts import PathLike
@@ -42,6 +43,7 @@ class Importance:
     counts: (vocab,) occurrences, special tokens included.
     signal: what an effect is; see `hashee.importance`. corpus: what it was measured on.
     tokenizer_fingerprint: whose ids these are, if known.
+    parts: (vocab, 2, PARTS) occurrences, and sizes of effects over all layers, in random parts of the corpus.
     """
 
     absolute: Floats
@@ -50,11 +52,12 @@ class Importance:
     signal: str
     corpus: CorpusInfo
     tokenizer_fingerprint: str | None = None
+    parts: Floats | None = None
 
     def __post_init__(self) -> None:
+        shapes = {"counts": self.absolute.shape[:1], "parts": (*self.absolute.shape[:1], 2, PARTS)}
         for name, array in self._arrays().items():
-            wanted = self.absolute.shape[:1] if name == "counts" else self.absolute.shape
-            if self.absolute.ndim != 2 or array.shape != wanted:
+            if self.absolute.ndim != 2 or array.shape != shapes.get(name, self.absolute.shape):
                 raise TableError(f"{name} of an importance has shape {array.shape}; it is damaged, so measure again")
             array.setflags(write=False)
 
@@ -96,11 +99,12 @@ class Importance:
             )
         return Importance(
             self.absolute + other.absolute,
-            None if self.signed is None or other.signed is None else self.signed + other.signed,
+            _added(self.signed, other.signed),
             self.counts + other.counts,
             self.signal,
             _joint(self.corpus, other.corpus),
             self.tokenizer_fingerprint,
+            _added(self.parts, other.parts),
         )
 
     def save(self, folder: PathLike) -> None:
@@ -119,12 +123,13 @@ class Importance:
                 metadata["signal"],
                 CorpusInfo(**metadata["corpus"]),
                 metadata["tokenizer_fingerprint"],
+                arrays.get("parts"),
             )
         except (KeyError, TypeError) as error:
             raise TableError(f"the importance in {folder} lacks {error}; measure it again") from None
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {"absolute": self.absolute, "signed": self.signed, "counts": self.counts}
+        arrays = {"absolute": self.absolute, "signed": self.signed, "counts": self.counts, "parts": self.parts}
         return {name: array for name, array in arrays.items() if array is not None}
 
     def _metadata(self) -> dict[str, Any]:
@@ -133,6 +138,10 @@ class Importance:
             "corpus": asdict(self.corpus),
             "tokenizer_fingerprint": self.tokenizer_fingerprint,
         }
+
+
+def _added(one: Floats | None, other: Floats | None) -> Floats | None:
+    return None if one is None or other is None else one + other
 
 
 def _joint(one: CorpusInfo, other: CorpusInfo) -> CorpusInfo:
@@ -156,13 +165,14 @@ class Prior(StrEnum):
 class Shrinkage:
     """How the worth of a type follows from its occurrences.
 
-    Its mean is drawn towards a prior as if that had been seen `pseudo_counts` times. Before, effects are multiplied by
-    the type's surprisal, -log of its share of all tokens, to the power of `rarity`: what a fitted model does with
-    frequent words others can take over when it is trained with exits, what rare ones say only they can.
+    Its mean is drawn towards a prior as if that had been seen `pseudo_counts` times; without a number, as far as parts
+    of the corpus disagree on such means. Before, effects are multiplied by the type's surprisal, -log of its share of
+    all tokens, to the power of `rarity`: what a fitted model does with frequent words others can take over when it is
+    trained with exits, what rare ones say only they can.
     """
 
     prior: Prior = Prior.FREQUENCY
-    pseudo_counts: float = 20.0
+    pseudo_counts: float | None = None
     rarity: float = 1.0
     neighbours: int = 10
     """How many of them, for the prior of that name."""
@@ -172,11 +182,17 @@ class Shrinkage:
             object.__setattr__(self, "prior", Prior(self.prior))
         except ValueError:
             raise TableError(f"prior={self.prior!r} is unknown; use one of {', '.join(Prior)}") from None
-        if not 0 <= self.pseudo_counts < float("inf"):
+        if self.pseudo_counts is not None and not 0 <= self.pseudo_counts < float("inf"):
             raise TableError(f"pseudo_counts={self.pseudo_counts} must be a number of at least 0")
         if not 0 <= self.rarity <= MOST_RARITY:
             raise TableError(f"rarity={self.rarity} must be a number from 0 to {MOST_RARITY}")
         whole_number("neighbours", self.neighbours, at_least=1)
+
+    def strength(self, importance: Importance, ids: Ids) -> float:
+        """Return the pseudo-counts given, or those that the measurements of these types ask for."""
+        if self.pseudo_counts is not None:
+            return self.pseudo_counts
+        return round(pseudo_counts_of(None if importance.parts is None else importance.parts[ids]), 1)
 
     def settings(self) -> dict[str, Any]:
         """Return what a table built with it should remember."""
@@ -217,7 +233,8 @@ def draft(
     if not len(ids):
         raise TableError(f"none of the {importance.corpus.num_texts} texts holds a token that could exit")
     embeddings = None if model is None else input_embeddings(model).numpy()
-    worth = shrunk(importance, ids, choices.shrinkage, choices.signed, embeddings)
+    shrinkage = replace(choices.shrinkage, pseudo_counts=choices.shrinkage.strength(importance, ids))
+    worth = shrunk(importance, ids, shrinkage, choices.signed, embeddings)
     price = choices.budget.update_costs(depth)
     # In units of one average update, so that lambda is the worth below which an average update is left out.
     prices = Prices.of(worth, price / price.mean(), choices.min_exit)
@@ -228,7 +245,7 @@ def draft(
         depth,
         "importance",
         {"min_exit": choices.min_exit, "signal": importance.signal, "signed": choices.signed}
-        | choices.shrinkage.settings()
+        | shrinkage.settings()
         | {"lambda": prices.price_at(solution.place)}
         | solution.settings(choices.budget),
         importance.corpus,
@@ -287,7 +304,7 @@ def shrunk(
     """Return the mean worth of types that were seen, drawn towards their prior. ids: (types,). (types, layers)"""
     counts = importance.counts[ids][:, None].astype(np.float64)
     sums = importance._sums(signed)[ids] * np.log(importance.counts.sum() / counts) ** shrinkage.rarity
-    strength = shrinkage.pseudo_counts
+    strength = shrinkage.strength(importance, ids)
     overall = sums.sum(axis=0, keepdims=True) / counts.sum()
     if shrinkage.prior is Prior.OVERALL:
         prior = overall

@@ -173,8 +173,9 @@ class _Tally:
         digests = [_digest(row[kept]) for row, kept in zip(ids, real, strict=True)]
         self.fingerprint = (self.fingerprint + sum(map(int.from_bytes, digests))) % (1 << 256)
         if groups is not None:
-            choices = len(ids) // len(groups)
-            digests = [_digest(group) for group in groups.cpu().repeat_interleave(choices)]
+            if groups.ndim != 1 or not len(groups) or len(ids) % len(groups):
+                raise InputError(f"groups of shape {tuple(groups.shape)} do not number the {len(ids)} rows of a batch")
+            digests = [_digest(group) for group in groups.cpu().repeat_interleave(len(ids) // len(groups))]
         part = torch.tensor([part_of(digest) for digest in digests])[:, None].expand_as(ids)[real]
         each = torch.stack([torch.ones_like(types, dtype=torch.float64), values.abs().sum(-1)])
         for number in range(PARTS):

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from architectures import make_ids, make_model
-from hashee.errors import TableError
+from hashee.errors import InputError, TableError
 from hashee.hashing.importance import Importance, Shrinkage
 from hashee.hashing.reliability import PARTS, USUAL, pseudo_counts_of
 from hashee.importance import measure_importance
@@ -89,6 +89,8 @@ def test_rows_of_one_group_are_in_one_part() -> None:
     assert one.parts is not None
     assert (one.parts[:, 0].sum(axis=0) > 0).sum() == 1
     np.testing.assert_array_equal(one.absolute, measured(None).absolute)
+    with pytest.raises(InputError, match=r"groups of shape \(3,\) do not number the 64 rows"):
+        measured([1, 2, 3])
     two = measured([1, 2] * 32).parts
     assert two is not None and sorted(two[:, 0].sum(axis=0))[-2:] == [32 * 9, 32 * 9]
 

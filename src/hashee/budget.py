@@ -24,12 +24,13 @@ _LEAST_HELD_OUT = 300
 class Budget:
     """A speed-up over the same model without exits, and the texts on which it is counted as the engine runs them.
 
-    speedup: multiply-accumulates at full depth / with exits; both at the depth of the table.
+    speedup: multiply-accumulates without exits / with exits.
     ids: (tokens,) the ids of all texts one after the other, special tokens included; lengths: (texts,).
     reads_first_row: whether the head reads the first position only.
     held_out: whether tables are built from other texts than these. If not, new texts will hold tokens that a table's
     corpus never showed, which cost the full depth; the count allows for them.
     texts_with: (vocab,) in how many texts of the tables' corpus each token is, if these texts are a part of it only.
+    full_layers: depth of the model without exits; None if it is that of the table.
     """
 
     speedup: float
@@ -39,6 +40,7 @@ class Budget:
     reads_first_row: bool = False
     held_out: bool = False
     texts_with: Counts | None = None
+    full_layers: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.speedup < float("inf"):
@@ -61,6 +63,7 @@ class Budget:
         reads_first_row: bool | None = None,
         held_out: bool = False,
         texts_with: Counts | None = None,
+        full_layers: int | None = None,
     ) -> "Budget":
         """Take the sizes of a model, and texts as `count_flops` does.
 
@@ -83,6 +86,7 @@ class Budget:
             reads_first_row,
             held_out,
             texts_with,
+            full_layers,
         )
 
     def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
@@ -113,7 +117,7 @@ class Budget:
         return executed_macs(replace(self.shape, layers=num_layers), self.lengths, active, self.reads_first_row)
 
     def _full_macs(self, num_layers: int) -> int:
-        return num_layers * layer_cost(self.shape, 0, self.lengths, self.lengths).macs
+        return (self.full_layers or num_layers) * layer_cost(self.shape, 0, self.lengths, self.lengths).macs
 
     @cached_property
     def _text(self) -> Counts:

@@ -9,6 +9,14 @@ class TableError(HasheeError):
     """An exit table is malformed, damaged, or could not be built from what was given."""
 
 
+class ImpossibleSpeedup(TableError):
+    """No table of the kind that was asked for reaches a speed-up; those from `lowest` to `highest` can be had."""
+
+    def __init__(self, message: str, lowest: float, highest: float) -> None:
+        super().__init__(message)
+        self.lowest, self.highest = lowest, highest
+
+
 class TableMismatch(HasheeError):
     """An exit table does not belong to this tokenizer, vocabulary or depth."""
 

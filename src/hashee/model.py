@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
 from hashee.memory import settle_
-from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.predict import Batching, Scorer, predict, run_in_torch
 from hashee.table import ExitTable
 from hashee.texts import Text
 
@@ -128,18 +129,12 @@ class HashedModel(Host):  # type: ignore[misc]
             raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
         self.eval()
         scorer = Scorer(
-            run=self._answer,
+            run=partial(run_in_torch, self),
             max_length=self.adapter.max_length(self.config),
             token_types=self.adapter.token_types,
             exit_layers=self.exit_table.exit_layers.numpy(),
         )
         return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
-
-    def _answer(self, arrays: dict[str, Any]) -> NDArray[Any]:
-        with torch.inference_mode():
-            output = self(**{name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()})
-        answers: NDArray[Any] = answers_in(output).float().cpu().numpy()
-        return answers
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the vocabulary; new tokens go to the last layer."""

@@ -145,6 +145,14 @@ def _run(scorer: Scorer, window: _Window, batch: list[int], tokenizer: Any) -> l
     return [answer[:length] if answer.ndim == 2 else answer for answer, length in zip(answers, lengths, strict=True)]
 
 
+def run_in_torch(model: Any, arrays: dict[str, Integers]) -> NDArray[Any]:
+    """Let a model, dense or converted, answer a batch. arrays: (batch, length) by name. Returns (batch, ...)."""
+    with torch.inference_mode():
+        output = model(**{name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()})
+    answers: NDArray[Any] = answers_in(output).float().cpu().numpy()
+    return answers
+
+
 def answers_in(output: Any) -> Any:
     """Return the part of a model's output, by name, that answers the texts: (batch, ...), tensor or array."""
     if "logits" in output:

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fitting_data import make_data
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from hashee import Budget, ExitTable, FitResult, InputError, TableError, budget, fit
+from hashee import Budget, ExitTable, FitResult, InputError, TableError, budget, count_flops, fit
+from hashee.errors import ImpossibleSpeedup
 from hashee.fitting import tables
 from hashee.fitting.processes import current_processes
 from hashee.fitting.settings import FitSettings
@@ -46,6 +47,17 @@ def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, back
     assert lowest == {2.0: 1, 5.0: 0}
     with pytest.raises(TableError, match="cannot be had"):
         make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
+
+
+def test_speedups_are_over_the_whole_backbone_also_where_layers_are_cut_off(backbone: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(backbone, num_hidden_layers=2)
+    with pytest.raises(ImpossibleSpeedup, match="a speed-up of 50x cannot be had") as refused:
+        make_table("frequency", backbone, model, depth=2, speedup=50.0)
+    highest = refused.value.highest
+    table, of = make_table("frequency", backbone, model, depth=2, speedup=0.98 * highest)
+    ids = [row.tolist() for row in of.train.ids]
+    cost = count_flops(AutoConfig.from_pretrained(backbone), ids, table, reads_first_row=True)
+    assert cost.executed_speedup == pytest.approx(table.parameters["speedup"], rel=0.2) == 0.98 * highest
 
 
 def test_importance_lets_tokens_exit_before_layer_1_unless_told_otherwise(backbone: Path, dense: Any) -> None:

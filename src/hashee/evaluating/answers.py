@@ -1,8 +1,8 @@
 """The answers of a model to the examples of a split, how far each is off, and how far two models agree."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from hashee.errors import HasheeError
 from hashee.evaluating.opening import Opened
 from hashee.fitting.encoding import Encoded
 from hashee.predict import Batching, make_batches
+from hashee.speed.rounds import alternate
 from hashee.tasks.task import Examples, Kind, Task
 from hashee.texts import Text
 
@@ -85,15 +86,8 @@ def _finite(opened: Opened, logits: Array, place: int) -> Array:
 def time_rounds(models: Sequence[Opened], examples: Examples, rounds: int, at_most: int) -> list[Timing]:
     """Time models on the same texts, tokenizing included, in rounds that alternate between them."""
     timed = Examples([examples.texts[place] for place in spread(range(len(examples)), at_most)], None)
-    seconds: list[list[float]] = [[] for _ in models]
-    for number in range(rounds):
-        # Whoever comes first in one round comes last in the next.
-        turns = range(len(models)) if number % 2 == 0 else reversed(range(len(models)))
-        for turn in turns:
-            began = time.perf_counter()
-            answer(models[turn], timed)
-            seconds[turn].append(time.perf_counter() - began)
-    return [Timing(len(timed), tuple(each)) for each in seconds]
+    seconds = alternate([partial(answer, model, timed) for model in models], rounds)
+    return [Timing(len(timed), each) for each in seconds]
 
 
 def spread(places: Sequence[int], count: int) -> list[int]:

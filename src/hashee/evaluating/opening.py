@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from hashee.fitting.encoding import Encoder
 from hashee.loading import load
 from hashee.model import HashedModel, check_finite
 from hashee.packages import require
-from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.predict import Batching, Scorer, answers_in, predict, run_in_torch
 from hashee.pretrained import read_pretrained
 from hashee.speed.machine import usable_cores
 from hashee.table import ExitTable
@@ -133,13 +134,6 @@ def _in_torch(model: Any, task: Task, settings: EvaluateSettings, tokenizer: Any
     hashed = isinstance(model, HashedModel)
     if tokenizer is None:
         tokenizer = _tokenizer(model)
-
-    def run(arrays: dict[str, Array]) -> Array:
-        with torch.inference_mode():
-            output = model(**{name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()})
-        answers: Array = answers_in(output).float().cpu().numpy()
-        return answers
-
     return Opened(
         source=source,
         model=model,
@@ -147,7 +141,7 @@ def _in_torch(model: Any, task: Task, settings: EvaluateSettings, tokenizer: Any
         tokenizer=tokenizer,
         task=task,
         order=output_order(model.config, task, settings.label_names, source),
-        run=run,
+        run=partial(run_in_torch, model),
         table=model.exit_table if hashed else None,
         reads_first_row=hashed and bool(model.hashed_encoder.reads_first_row),
     )

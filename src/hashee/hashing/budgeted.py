@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashee.errors import TableError
+from hashee.errors import ImpossibleSpeedup
 
 if TYPE_CHECKING:
     from hashee.budget import Budget
@@ -155,4 +155,4 @@ def check_possible(scale: Scale, budget: "Budget") -> None:
     if first > 0:
         from_0 = scale.speedup(np.where(cheapest == first, 0, cheapest), budget)
         message += f"; exits from 0 reach {from_0:.2f}x (min_exit=0)"
-    raise TableError(message)
+    raise ImpossibleSpeedup(message, lowest, highest)

@@ -5,13 +5,13 @@ trained; importance is measured on the dense models that benchmarks/quality.py l
 
     HASHEE_DATA=... python benchmarks/landing.py --work out/quality
 
-With `--shuffled` the examples of all splits are first put together and dealt out anew, so that train, dev and test are
-of one kind: what is then left is the error of the method, without what changes from one split to the next.
+With `--deals 4` the examples of all splits are put together and dealt out anew, four times, so that train, dev and test
+are of one kind: what is then left is the error of the method, without what changes from one split to the next.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -38,43 +38,45 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--tasks", nargs="*", default=TASKS)
     arguments.add_argument("--work", type=Path, default=Path("out/quality"))
-    arguments.add_argument("--shuffled", action="store_true", help="deal the examples of all splits out anew")
-    arguments.add_argument("--output", type=Path, help="default: landing.json or landing-shuffled.json of the results")
+    arguments.add_argument("--hashes", nargs="*", default=HASHES)
+    arguments.add_argument("--deals", type=int, default=0, help="deal the examples of all splits out so many times")
+    arguments.add_argument("--output", type=Path, help="default: landing.json or landing-dealt.json of the results")
     options = arguments.parse_args()
-    output = options.output or Path(f"results/quality/landing{'-shuffled' if options.shuffled else ''}.json")
+    output = options.output or Path(f"results/quality/landing{'-dealt' if options.deals else ''}.json")
     rows: list[dict[str, Any]] = []
     for task in options.tasks:
-        data = shuffled_splits(data_of(task)) if options.shuffled else data_of(task)
-        for row in landings(Run(task, "dense"), data, options.work):
-            rows.append(row)
-            print(row, flush=True)
-            output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        for deal in range(options.deals) if options.deals else (None,):
+            for row in landings(Run(task, "dense"), options.work, options.hashes, deal):
+                rows.append(row)
+                print(row, flush=True)
+                output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def shuffled_splits(data: TaskData) -> TaskData:
+def dealt_out(data: TaskData, deal: int) -> TaskData:
     """Return splits of the same sizes in which every example may be in any of them."""
     assert data.test is not None
     splits = [data.train, data.dev, data.test]
     texts = [text for split in splits for text in split.texts]
     targets = [target for split in splits for target in split.targets or ()]
-    order, everything = shuffled(len(texts), seed=0), Examples(texts, targets)
+    order, everything = shuffled(len(texts), seed=deal), Examples(texts, targets)
     bounds = [0, *accumulate(map(len, splits))]
     train, dev, test = (part_of(everything, order[start:end]) for start, end in pairwise(bounds))
     return TaskData(data.task, train, dev, test, fingerprint_of(data.task, train, dev, test), data.notes)
 
 
-def landings(run: Run, data: TaskData, work: Path) -> Iterator[dict[str, Any]]:
-    """Yield what the tables of a task reach on its test texts."""
+def landings(run: Run, work: Path, hashes: Sequence[str], deal: int | None) -> Iterator[dict[str, Any]]:
+    """Yield what the tables of a task reach on its test texts, or on those of a deal."""
+    data = data_of(run.task) if deal is None else dealt_out(data_of(run.task), deal)
     dense = work / run.label / "dense"
     settings = settings_of(run) | {"task": data}
     fit = Fit(FitSettings(output=work / "unused", dense=dense, **settings), data, current_processes())
     model = fit.backbone.load()
     # Other examples than the model's own must not drive what was measured on those from its cache.
-    cache = dense if data is data_of(run.task) else work / "shuffled" / run.label
+    cache = dense if deal is None else work / "dealt" / f"{run.label}-{deal}"
     inputs = TableInputs(fit.data, fit.train, fit.dev, fit.backbone, cache=cache)
     assert fit.data.test is not None
     test = [row.tolist() for row in fit.encoder(fit.data.test).ids]
-    for kind in HASHES:
+    for kind in hashes:
         for speedup in SPEEDUPS:
             asked = FitSettings(output=work / "unused", speedup=speedup, **settings)
             table = table_for(kind, asked, inputs, model)
@@ -86,7 +88,7 @@ def landings(run: Run, data: TaskData, work: Path) -> Iterator[dict[str, Any]]:
                 "reached": reached,
                 "off_percent": 100 * (reached / speedup - 1),
                 "exits_from": int(table.exit_layers.min()),
-            }
+            } | ({} if deal is None else {"deal": deal})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ TITLES = {
     "snli": "SNLI (accuracy)",
     "imdb": "IMDb (accuracy)",
 }
-LANDINGS = {"landing.json": "test texts", "landing-shuffled.json": "test texts when all splits are dealt out anew"}
+LANDINGS = {"landing.json": "test texts", "landing-dealt.json": "test texts when all splits are dealt out anew"}
 
 Result = dict[str, Any]
 
@@ -89,11 +89,18 @@ def landing_table(texts: str, rows: list[Result]) -> Iterator[str]:
     yield "| task | table | " + " | ".join(f"{value:g}x" for value in asked) + " |"
     yield "|---|---|" + "---|" * len(asked)
     for task, kind in dict.fromkeys((row["task"], row["hash"]) for row in rows):
-        mine = {row["asked"]: row for row in rows if (row["task"], row["hash"]) == (task, kind)}
-        cells = [
-            f"{mine[value]['reached']:.3f} ({mine[value]['off_percent']:+.1f} %)" for value in asked if value in mine
-        ]
+        mine = [row for row in rows if (row["task"], row["hash"]) == (task, kind)]
+        cells = [_landed([row for row in mine if row["asked"] == value]) for value in asked]
         yield f"| {task} | {kind} | " + " | ".join(cells) + " |"
+
+
+def _landed(rows: list[Result]) -> str:
+    """Return what was reached and how far off it is; of several deals, the mean and the furthest on both sides."""
+    if not rows:
+        return ""
+    off = [row["off_percent"] for row in rows]
+    reached = f"{fmean(row['reached'] for row in rows):.3f} ({fmean(off):+.1f} %"
+    return f"{reached})" if len(rows) == 1 else f"{reached}; {min(off):+.1f} to {max(off):+.1f} in {len(rows)} deals)"
 
 
 def _dense_by_depth(results: Iterable[Result]) -> dict[int, list[Any]]:

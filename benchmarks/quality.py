@@ -183,9 +183,7 @@ def studies(gte: str) -> dict[str, list[Run]]:
         "answer": [answer(at_cost("scitail", COST, 0))],
         "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
         "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
-        "sst2-longer": [
-            Run("sst2", "importance-longer", {"hash": "importance", "epochs": 4}, seed) for seed in (1, 0, 2)
-        ],
+        "sst2-longer": [Run("sst2", "importance-longer", {"hash": "importance", "epochs": 4}, seed) for seed in (0, 1)],
         "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
         "distilled": [overall(Run("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))],
     }

@@ -71,10 +71,12 @@ def table_for_time(
     """
     tried: list[tuple[float, float, ExitTable]] = []  # counted, measured
     counted, lowest, highest = asked, 1.0, math.inf
+    refused: ImpossibleSpeedup | None = None
     for _ in range(TRIES):
         try:
             table = build(counted)
         except ImpossibleSpeedup as error:
+            refused = refused or error  # the first is about what was asked for
             # At the very ends of the range rounding would decide.
             lowest, highest = error.lowest * (1 + _MARGIN), error.highest * (1 - _MARGIN)
             counted = min(max(counted, lowest), highest)
@@ -84,6 +86,8 @@ def table_for_time(
         before, counted = counted, min(max(_next(asked, [each[:2] for each in tried]), lowest), highest)
         if abs(measured / asked - 1) <= CLOSE or counted == before:
             break
+    if not tried and refused is not None:
+        raise refused
     counted, measured, table = min(tried, key=lambda each: abs(math.log(each[1] / asked)))
     if measured < asked * (1 - _MISSED):
         raise TableError(

@@ -120,6 +120,8 @@ class Fit:
         if self.given is not None:
             return Dense(self.given, None)
         model = self.backbone.load(self.settings.seed)
+        # Where it will be trained is where time is taken.
+        model.to(self.processes.device)
         self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
         stage = self._stage(self.folder / DENSE, model)
         record = self._run(stage, replace(self._job("dense", self.backbone.packed(model)), saved=model))

@@ -44,17 +44,17 @@ def test_looked_up_states_equal_the_reference(family: str) -> None:
     assert encoder.adapter.shape(encoder.config).looked_up
     for seed in (0, 1, 0):
         assert same_as_reference(encoder, dense, seed)
-    assert encoder in first_layer._LOOKUPS
+    assert encoder.first_layer_cache.lookup is not None
 
 
 def test_a_type_is_projected_once() -> None:
     encoder, _ = small_encoder("bert")
     ids = make_ids(seed=3)
     states(encoder, input_ids=ids)
-    rows = first_layer._LOOKUPS[encoder].rows
+    rows = encoder.first_layer_cache.lookup.rows
     assert rows.used == len(ids.unique())
     states(encoder, input_ids=ids.flip(0))
-    assert first_layer._LOOKUPS[encoder].rows is rows
+    assert encoder.first_layer_cache.lookup.rows is rows
     assert rows.used == len(ids.unique())
 
 
@@ -85,14 +85,14 @@ def test_a_full_table_is_replaced_and_one_that_is_too_small_is_not_used(monkeypa
     tables = set()
     for seed in range(6):
         assert same_as_reference(encoder, dense, seed)
-        rows = first_layer._LOOKUPS[encoder].rows
+        rows = encoder.first_layer_cache.lookup.rows
         assert rows.used <= 60
         tables.add(id(rows.table))
     assert len(tables) > 1
     monkeypatch.setattr(first_layer, "MEMORY", 4 * row_bytes)
     encoder, dense = small_encoder("bert")
     assert same_as_reference(encoder, dense)
-    assert first_layer._LOOKUPS[encoder].rows.used == 0
+    assert encoder.first_layer_cache.lookup.rows.used == 0
 
 
 def test_threads_share_a_table_that_keeps_filling_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_threads_share_a_table_that_keeps_filling_up(monkeypatch: pytest.MonkeyP
     batches = [make_ids(seed=seed) for seed in range(60)]
     expected = [states(encoder, input_ids=ids) for ids in batches]
     monkeypatch.setattr(first_layer, "MEMORY", 60 * 3 * 24 * 4)
-    first_layer._LOOKUPS.clear()
+    encoder.first_layer_cache.clear()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda ids: states(encoder, input_ids=ids), batches))
     assert all(torch.allclose(*pair, atol=TOLERANCE) for pair in zip(found, expected, strict=True))
@@ -117,7 +117,7 @@ def test_whatever_does_more_than_look_up_and_add_is_run_itself() -> None:
         encoder(make_ids())
         encoder.eval()
         encoder(make_ids(), inputs_embeds=torch.randn(5, 12, 24))
-    assert encoder not in first_layer._LOOKUPS
+    assert encoder.first_layer_cache.lookup is None
 
 
 @pytest.mark.parametrize("fused", [True, False])

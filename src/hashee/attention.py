@@ -31,6 +31,11 @@ class Weights:
     value: Tensor
     value_bias: Tensor | None
 
+    def to(self, dtype: torch.dtype) -> "Weights":
+        """Return the same weights in another precision."""
+        bias = None if self.value_bias is None else self.value_bias.to(dtype)
+        return Weights(self.key.to(dtype), self.value.to(dtype), bias)
+
 
 def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
     """Return how much cheaper the absorbed form of a layer is than the plain one; it pays where that is positive.
@@ -122,6 +127,9 @@ def attend_absorbed(
         tensors = (weights.key, weights.value, weights.value_bias)
         return native.attend_absorbed(query, states, tensors, layer.sequences, heads=heads, scale=scale)
     active, width = query.shape
+    # Under autocast queries come in half precision from states and weights that are not, and products that are written
+    # into a given place are not cast.
+    states, weights = states.to(query.dtype), weights.to(query.dtype)
     # Head-major products are written straight into row-major places: a later re-layout would cost as much again.
     folded = query.new_empty(active, heads, width)
     torch.bmm(

@@ -4,13 +4,14 @@ import copy
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from hashee.adapters import adapter_for
-from hashee.errors import TableMismatch, UnsupportedModel
+from hashee.errors import TableMismatch, UnsupportedModel, first_line
 from hashee.families import hashed_class, hashed_config_class
-from hashee.model import HashedModel, check_finite
+from hashee.model import HashedEncoder, HashedModel, check_finite, pooling_of
+from hashee.sentence_models import is_sentence_model, transformer_inside, with_transformer
+from hashee.structure import check_structure, share_tensors
 from hashee.table import ExitTable
 
 
@@ -23,18 +24,16 @@ def convert(
 ) -> Any:
     """Return a model that keeps the first `table.num_layers` layers and lets every token exit by the table.
 
-    The result is a Hugging Face model of the same architecture and head, and shares its parameters with `model`.
+    The result is a Hugging Face model of the same architecture and head, and shares its parameters with `model`. A
+    SentenceTransformer or CrossEncoder is taken too, and one of the same kind is returned.
     With `train_table`, tokens exit by that table in `train()` and by `table` in `eval()`.
     """
-    if isinstance(model, HashedModel):
-        raise UnsupportedModel(f"{type(model).__name__} has exits already; convert the model it was made from")
-    if not isinstance(model, PreTrainedModel):
-        raise UnsupportedModel(
-            f"{type(model).__name__} is not a transformers model; convert the model first, then wrap or quantize it"
-        )
+    if is_sentence_model(model):
+        inner = transformer_inside(model)
+        tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        return with_transformer(model, inner, convert(inner, table, tokenizer, train_table=train_table))
+    _check_convertible(model)
     adapter = adapter_for(model.config)
-    if getattr(model.config, "is_decoder", False):
-        raise UnsupportedModel(f"{type(model).__name__} is configured as a decoder; exits are for encoders")
     check_finite(model, "the model")
     depth = adapter.shape(model.config).layers
     embeddings: Any = model.get_input_embeddings()
@@ -47,16 +46,16 @@ def convert(
                 f"train_table has {train_table.num_layers} layers but table has {table.num_layers}; give them one depth"
             )
 
-    config_class = hashed_config_class(adapter.config_class)
+    config_class = hashed_config_class(type(model.config))
     config = config_class.from_dict(copy.deepcopy(model.config.to_dict()) | {"model_type": config_class.model_type})
     config.architectures = None
     config.num_hidden_layers = table.num_layers
     config.hashee = {"source_layers": depth, "table": {}, "train_table": None if train_table is None else {}}
-    with torch.device("meta"):
-        converted = hashed_class(type(model))(config)
+    converted = _built(model, config)
     share_tensors(model, converted)
     converted.install_tables(table, train_table)
-    converted.train(model.training)
+    if model.is_gradient_checkpointing:
+        converted.gradient_checkpointing_enable()
     if getattr(model, "generation_config", None) is not None:
         converted.generation_config = copy.deepcopy(model.generation_config)
     if tokenizer is not None:
@@ -64,17 +63,31 @@ def convert(
     return converted
 
 
-def share_tensors(source: nn.Module, target: nn.Module) -> None:
-    """Give `target` the very parameters and buffers of `source` that have the same names."""
-    parameters = dict(source.named_parameters(remove_duplicate=False))
-    buffers = dict(source.named_buffers(remove_duplicate=False))
-    for name, _ in list(target.named_parameters(remove_duplicate=False)):
-        owner, _, leaf = name.rpartition(".")
-        target.get_submodule(owner).register_parameter(leaf, parameters[name])
-    for name, _ in list(target.named_buffers(remove_duplicate=False)):
-        owner, _, leaf = name.rpartition(".")
-        if name in buffers:  # the exit tables are not
-            target.get_submodule(owner)._buffers[leaf] = buffers[name]
+def _check_convertible(model: Any) -> None:
+    if isinstance(model, HashedModel):
+        raise UnsupportedModel(f"{type(model).__name__} has exits already; convert the model it was made from")
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} is not a transformers model; convert the model first, then wrap or quantize it"
+        )
+    if getattr(model.config, "is_decoder", False):
+        raise UnsupportedModel(f"{type(model).__name__} is configured as a decoder; exits are for encoders")
+
+
+def _built(model: Any, config: Any) -> Any:
+    """Return a model with exits of the same structure without any weights yet."""
+    model_class = hashed_class(type(model))
+    pooling = pooling_of(model) if issubclass(model_class, HashedEncoder) else {}
+    try:
+        with torch.device("meta"):
+            converted = model_class(config, **pooling)
+    except TypeError as error:
+        raise UnsupportedModel(
+            f"{type(model).__name__} cannot be made from its config alone ({first_line(error)}); let its constructor "
+            "take the config and nothing else"
+        ) from error
+    check_structure(model, converted)
+    return converted
 
 
 def _fitted(table: ExitTable, vocab_size: int, depth: int, tokenizer: Any) -> ExitTable:

@@ -109,7 +109,7 @@ def encode(
     """
     layers = adapter.layers(encoder)
     num_layers = adapter.exit_layer(encoder, len(layers) - 1)
-    exits = _look_up(exit_layers, batch)
+    exits = _look_up(exit_layers, batch, num_layers)
     if reads == "first" and len(layers) == num_layers:
         # Nobody sees the last update of an unread token, not even other tokens: that takes one more block.
         exits[:, 1:].clamp_(max=num_layers - 1)
@@ -117,7 +117,7 @@ def encode(
     blocks = list(adapter.blocks(encoder))
     known: dict[Module, Projected | LookedUp] = {}
     tokens = _pack_tokens(adapter, encoder, batch, plan)
-    first = look_up(adapter, encoder, blocks[0], tokens) if plan.active[1] else None
+    first = look_up(encoder.first_layer_cache, adapter, encoder, blocks[0], tokens) if plan.active[1] else None
     if first is None:
         hidden = adapter.embed(encoder, tokens).squeeze(0)
     else:
@@ -171,7 +171,7 @@ def _updated(*arguments: Any) -> Tensor:
     return apply_block(*arguments).updated
 
 
-def _look_up(exit_layers: Tensor, batch: Batch) -> Tensor:
+def _look_up(exit_layers: Tensor, batch: Batch, num_layers: int) -> Tensor:
     """Return the exit layer of every position, checking that every real token is in the table: (batch, length)."""
     ids = batch.input_ids.masked_fill(~batch.mask, 0)
     if ids.numel():
@@ -182,10 +182,12 @@ def _look_up(exit_layers: Tensor, batch: Batch) -> Tensor:
                 "tokens; use the tokenizer that the model was converted with, or model.resize_token_embeddings"
             )
     exits = exit_layers[ids]
-    if exits.numel() and int(exits.min()) < 0:
-        raise CheckpointError(
-            "the exit table was never filled; use hashee.convert or from_pretrained, not a bare config"
-        )
+    if exits.numel():
+        lowest, deepest = torch.stack(exits.aminmax()).tolist()
+        if lowest < 0 or deepest > num_layers:
+            raise CheckpointError(
+                "the exit table was never filled; use hashee.convert or from_pretrained, not a bare config"
+            )
     return exits
 
 

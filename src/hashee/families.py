@@ -7,7 +7,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto import tokenization_auto
 
-from hashee.adapters import ADAPTERS, PREFIX, Adapter, adapter_for
+from hashee.adapters import ADAPTERS, PREFIX, Adapter, adapter_for, is_library_class
 from hashee.errors import UnsupportedModel
 from hashee.model import HashedEncoder, HashedEncoderWithoutTypes, HashedModel
 
@@ -26,28 +26,44 @@ AUTO_CLASSES = (
 """The Auto classes whose models read a text as a whole; decoders are not among them."""
 
 
+_CLASSES: dict[type, type] = {}
+"""The class with exits of every class that one was made for; a class that is defined anew is another one."""
+
+
 def hashed_config_class(config_class: Any) -> Any:
-    """Return the config of a family's converted models: the same fields, and `hashee` for the exit tables."""
+    """Return the config class of converted models: the same fields, and `hashee` for the exit tables."""
     members = {
-        "model_type": PREFIX + config_class.model_type,
+        "model_type": PREFIX + adapter_for(config_class).model_type,
         "hashee": None,
         "__annotations__": {"hashee": "dict | None"},
     }
-    return _published(f"Hashee{config_class.__name__}", (config_class,), members)
+    return _derived(config_class, (config_class,), members)
 
 
 def hashed_class(dense_class: Any) -> Any:
-    """Return the class with exits for a Hugging Face model class."""
+    """Return the class with exits for a Hugging Face model class, or for one of your own that extends one."""
     adapter = _adapter_of_class(dense_class)
     mixin: type = HashedModel
-    if dense_class is adapter.encoder_class:
+    if issubclass(dense_class, adapter.encoder_class):
+        if dense_class.forward is not adapter.encoder_class.forward:
+            raise UnsupportedModel(
+                f"{dense_class.__name__} has a forward pass of its own, which exits would replace; hashee knows that "
+                f"of {adapter.encoder_class.__name__}"
+            )
         mixin = HashedEncoder if adapter.token_types else HashedEncoderWithoutTypes
     members = {
         "adapter": adapter,
-        "config_class": hashed_config_class(adapter.config_class),
+        "dense_class": dense_class,
+        "config_class": hashed_config_class(dense_class.config_class),
         "__doc__": f"{dense_class.__name__} in which every token is updated up to its exit layer only.",
     }
-    return _published(f"Hashee{dense_class.__name__}", (mixin, dense_class), members)
+    return _derived(dense_class, (mixin, dense_class), members)
+
+
+def new_hashed(dense_class: Any) -> Any:
+    """Return an instance of a class with exits without anything in it, to be filled from a pickle or a copy."""
+    model_class = hashed_class(dense_class)
+    return model_class.__new__(model_class)
 
 
 def register_families() -> None:
@@ -72,9 +88,25 @@ def _adapter_of_class(dense_class: Any) -> Adapter:
     return adapter_for(config_class)
 
 
-def _published(name: str, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
-    """Return a class of this module, made the first time; as an attribute it can be imported and pickled by name."""
-    module = sys.modules[__name__]
-    if not hasattr(module, name):
-        setattr(module, name, type(bases[-1])(name, bases, {**members, "__module__": __name__}))
-    return getattr(module, name)
+def _derived(source: type, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
+    """Return the class that is made of another one, once for each class object."""
+    if source not in _CLASSES:
+        name = f"Hashee{source.__name__}"
+        # Classes of transformers can be imported from here by name; those of others are found through theirs.
+        is_public = is_library_class(source)
+        module = __name__ if is_public else source.__module__
+        made = type(source)(name, bases, {**members, "__module__": module})
+        # Two threads may have made one each: the first one counts.
+        made = _CLASSES.setdefault(source, made)
+        if is_public:
+            setattr(sys.modules[__name__], name, made)
+    return _CLASSES[source]
+
+
+def __getattr__(name: str) -> Any:
+    """Find a class by name that was not needed so far, as unpickling one in a new process does."""
+    if name.startswith("Hashee") and not _CLASSES:
+        register_families()
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,13 @@ from hashee.adapters import Adapter
 from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
+from hashee.first_layer import FirstLayerCache
 from hashee.memory import settle_
 from hashee.predict import Batching, Scorer, predict, run_in_torch
 from hashee.table import ExitTable
 from hashee.texts import Text
+
+log = logging.getLogger(__name__)
 
 # The mixins are only ever combined with Hugging Face models (see hashee.families).
 Host: Any = object
@@ -44,6 +48,8 @@ class HashedModel(Host):  # type: ignore[misc]
     """A Hugging Face model whose encoder lets tokens exit; mixed in before the Hugging Face class."""
 
     adapter: ClassVar[Adapter]
+    dense_class: ClassVar[type]
+    """The class that this one adds exits to."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -63,16 +69,33 @@ class HashedModel(Host):  # type: ignore[misc]
         """Put an encoder with exits where the Hugging Face constructor put a dense one."""
         from hashee.families import hashed_class  # noqa: PLC0415  # families builds classes out of this module
 
-        dense_class = self.adapter.encoder_class
+        # What the constructor did to the encoder that goes is done to the one that comes.
+        checkpointing = self.is_gradient_checkpointing
         for name, module in self.named_modules():
-            if isinstance(module, dense_class) and not isinstance(module, HashedEncoder):
-                pooling = {"add_pooling_layer": module.pooler is not None} if hasattr(module, "pooler") else {}
+            if isinstance(module, self.adapter.encoder_class) and not isinstance(module, HashedEncoder):
                 module.config.hashee = settings
-                hashed = hashed_class(dense_class)(module.config, **pooling)
-                hashed.reads_first_row = type(self).__name__.endswith(self.adapter.heads_on_first_row or ("\0",))
+                hashed = hashed_class(type(module))(module.config, **pooling_of(module))
+                hashed.reads_first_row = self.adapter.reads_first_row(self.dense_class)
                 self.set_submodule(name, hashed)
                 break
+        if checkpointing:
+            self.gradient_checkpointing_enable()
         self.tie_weights()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise what a checkpoint lacks; an exit table that was not loaded is marked so, not left undefined."""
+        super()._init_weights(module)
+        if isinstance(module, HashedEncoder):
+            for name in ("exit_layers", "train_exit_layers"):
+                buffer = module._buffers.get(name)
+                if buffer is not None and not getattr(buffer, "_is_hf_initialized", False):
+                    buffer.fill_(UNSET)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by the class that exits were added to: this one exists only where it was made."""
+        from hashee.families import new_hashed  # noqa: PLC0415  # families builds classes out of this module
+
+        return new_hashed, (self.dense_class,), self.__getstate__()
 
     @property
     def hashed_encoder(self) -> HashedEncoder:
@@ -157,19 +180,19 @@ class HashedModel(Host):  # type: ignore[misc]
             encoder.train_exit_layers = train_table.exit_layers.to(device)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Load a converted model; missing, damaged or non-finite weights and foreign tokenizers are errors."""
+        source = pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
         try:
-            model, info = super().from_pretrained(name_or_path, *args, output_loading_info=True, **kwargs)
+            model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
         except SafetensorError as error:
-            raise CheckpointError(
-                f"the weights in {name_or_path} are damaged or cut short ({error}); copy them again"
-            ) from error
+            message = f"the weights in {source} are damaged or cut short ({error}); copy them again"
+            raise CheckpointError(message) from error
         settle_(model)
-        check_loaded(model, info, name_or_path)
-        folder = Path(name_or_path)
-        if (folder / "tokenizer_config.json").exists():
+        check_loaded(model, info, source)
+        folder = Path(source or "", kwargs.get("subfolder") or "")
+        if source is not None and (folder / "tokenizer_config.json").exists():
             model.use_tokenizer(AutoTokenizer.from_pretrained(folder))
         return (model, info) if wants_info else model
 
@@ -185,9 +208,16 @@ class HashedEncoder(HashedModel):
 
     def add_exits(self, settings: dict[str, Any], vocab_size: int) -> None:
         """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
+        self.first_layer_cache = FirstLayerCache()
         self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
         if settings["train_table"] is not None:
             self.register_buffer("train_exit_layers", torch.full((vocab_size,), UNSET))
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch to training, for which nothing that is derived from the weights is kept, or to inference."""
+        if mode:
+            self.first_layer_cache.clear()
+        return super().train(mode)
 
     def forward(
         self,
@@ -268,20 +298,54 @@ def refuse_options(config: Any, options: dict[str, Any]) -> None:
             raise UnsupportedOption(f"{name} cannot be honoured with exits: {remedy}")
 
 
+def pooling_of(encoder: Any) -> dict[str, bool]:
+    """Return what the constructor of an encoder's class must be told to give it a pooler, or none, as it has."""
+    return {"add_pooling_layer": encoder.pooler is not None} if hasattr(encoder, "pooler") else {}
+
+
 def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
-    """Raise if a loaded model lacks weights of the encoder or part of its head, or holds values that are not finite."""
-    missing = set(info["missing_keys"])
-    prefix = next(name for name, module in model.named_modules() if module is model.hashed_encoder)
-    inside = {key for key in missing if key.startswith(f"{prefix}." if prefix else "")}
-    head = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}." if prefix else "")}
-    # A head may be new (to be trained) as a whole; half of one is a damaged checkpoint.
-    lost = inside or (missing & head if not head <= missing else set())
+    """Raise if a loaded model lacks weights or holds values that are not finite, and fill tables of new vocabularies.
+
+    Under another head than it was saved with, a model gets a new head and pooler, as transformers does and reports.
+    """
+    lost = _lost_weights(model, set(info["missing_keys"]))
     if lost:
         names = ", ".join(sorted(lost)[:3]) + (" ..." if len(lost) > 3 else "")
         raise CheckpointError(f"{source} lacks {len(lost)} weights that the model needs: {names}; save the model again")
+    if any(row[0].endswith("exit_layers") for row in info["mismatched_keys"]):
+        _send_all_to_the_last_layer(model, source)
     check_finite(model, source)
     # Putting the tables together compares them with the fingerprints in the config.
     _ = model.exit_table, model.train_exit_table
+
+
+def _lost_weights(model: Any, missing: set[str]) -> set[str]:
+    """Return the missing weights that a checkpoint of this model must have: all but those of new heads and poolers."""
+    if (model.config.architectures or [None])[0] == type(model).__name__:
+        return missing
+    # The pooler counts as part of a head.
+    base = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    parts: dict[str, set[str]] = {}
+    for name in set(model.state_dict()) - tied:
+        inside = name.removeprefix(base) if name.startswith(base) else None
+        if inside is None or ".pooler." in f".{inside}":
+            parts.setdefault("pooler" if inside else name.partition(".")[0], set()).add(name)
+    # A part is new as a whole; half of one is damage.
+    new = {name for names in parts.values() if names <= missing for name in names}
+    return missing - new - tied
+
+
+def _send_all_to_the_last_layer(model: Any, source: Any) -> None:
+    """Give a model whose vocabulary is not the checkpoint's a table by which nothing exits."""
+    embeddings: Any = model.get_input_embeddings()
+    log.warning(
+        "the exit table in %s is for another vocabulary than the %d tokens that were asked for: all of them go to the "
+        "last layer until install_tables gives them exits",
+        *(source, embeddings.num_embeddings),
+    )
+    never = ExitTable.never(embeddings.num_embeddings, model.adapter.shape(model.config).layers)
+    model.install_tables(never, None if model.config.hashee["train_table"] is None else never)
 
 
 def check_finite(model: PreTrainedModel, source: Any) -> None:

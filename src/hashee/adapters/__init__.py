@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from hashee.adapters.adapter import Adapter, EncoderShape, Tokens
+from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, is_library_class
 from hashee.adapters.albert import AlbertAdapter
 from hashee.adapters.bart import BartAdapter, MBartAdapter
 from hashee.adapters.bert import BertAdapter
@@ -17,7 +17,7 @@ from hashee.adapters.roberta import CamembertAdapter, RobertaAdapter, XLMRoberta
 from hashee.adapters.roberta_prelayernorm import RobertaPreLayerNormAdapter
 from hashee.errors import UnsupportedModel
 
-__all__ = ["ADAPTERS", "PREFIX", "Adapter", "EncoderShape", "Tokens", "adapter_for"]
+__all__ = ["ADAPTERS", "PREFIX", "Adapter", "EncoderShape", "Tokens", "adapter_for", "is_library_class"]
 
 PREFIX = "hashee-"
 """A converted model's type is this prefix and the type of its family."""
@@ -42,11 +42,18 @@ ADAPTERS: dict[str, Adapter] = {
 }
 
 
-def adapter_for(config: PreTrainedConfig | Any) -> Adapter:
-    """Return the adapter of a config's family, converted or not."""
+def adapter_for(config: PreTrainedConfig | type[PreTrainedConfig] | Any) -> Adapter:
+    """Return the adapter of a family, from a config, converted or not, or from the class of one."""
     model_type = getattr(config, "model_type", type(config).__name__)
     adapter = ADAPTERS.get(model_type.removeprefix(PREFIX))
     if adapter is None:
         known = ", ".join(sorted(ADAPTERS))
         raise UnsupportedModel(f"no adapter covers model type {model_type!r}; hashee knows {known}")
+    config_class = config if isinstance(config, type) else type(config)
+    if not issubclass(config_class, adapter.config_class):
+        # Code from elsewhere may call its models by a name that transformers uses too.
+        raise UnsupportedModel(
+            f"{config_class.__module__}.{config_class.__name__} calls its models {model_type!r} but is no "
+            f"{adapter.config_class.__name__}, so nothing is known of their layers"
+        )
     return adapter

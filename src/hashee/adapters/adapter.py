@@ -1,5 +1,6 @@
 """What hashee must know of a model family: where its layers, embeddings and norms are."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +64,14 @@ class Adapter(ABC):
         "ForMultipleChoice",
         "ForNextSentencePrediction",
     )
-    """Heads that read the first position only; it must hold a token, not padding."""
+    """How the classes end whose heads read the first position only; it must hold a token, not padding."""
+
+    def reads_first_row(self, model_class: type) -> bool:
+        """Say whether the head of a dense class reads the first position only.
+
+        That is known of classes that this family's library defines; whoever writes their own may read all rows.
+        """
+        return is_library_class(model_class) and model_class.__name__.endswith(self.heads_on_first_row or ("\0",))
 
     def layers(self, encoder: Any) -> list[Module]:
         """Return the Hugging Face layers in the order in which they run."""
@@ -141,6 +149,15 @@ class Adapter(ABC):
             inner=config.intermediate_size,
             looked_up=self.summed_embeddings is not None,
         )
+
+
+def is_library_class(model_class: type) -> bool:
+    """Say whether transformers or hashee defines a class, so that what its forward pass does is known."""
+    module = sys.modules.get(model_class.__module__)
+    return (
+        model_class.__module__.partition(".")[0] in ("transformers", "hashee")
+        and getattr(module, model_class.__name__, None) is model_class
+    )
 
 
 def positions_after_padding(input_ids: Tensor, padding_id: int) -> Tensor:

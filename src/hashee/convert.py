@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from hashee.adapters import adapter_for
+from hashee.adapters import adapter_for, name_of_own_class
 from hashee.errors import TableMismatch, UnsupportedModel, first_line
 from hashee.families import hashed_class, hashed_config_class
 from hashee.model import HashedEncoder, HashedModel, check_finite, pooling_of
@@ -51,6 +51,8 @@ def convert(
     config.architectures = None
     config.num_hidden_layers = table.num_layers
     config.hashee = {"source_layers": depth, "table": {}, "train_table": None if train_table is None else {}}
+    if (own_class := name_of_own_class(type(model))) is not None:
+        config.hashee["model_class"] = own_class
     converted = _built(model, config)
     share_tensors(model, converted)
     converted.install_tables(table, train_table)

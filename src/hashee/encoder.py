@@ -35,13 +35,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Packed states of a batch: the last ones, and those before and after every layer if they were asked for."""
+    """Packed states of a batch, and those before and after every layer in the caller's order if they are wanted."""
 
     hidden: Tensor
     """(tokens, width)"""
     plan: Plan
     reads: Reads
     states: tuple[Tensor, ...] | None
+    """(batch, length, width) each."""
 
     def unpacked(self) -> Tensor:
         """Return the last states in the caller's order, (batch, length, width); rows that nobody reads are NaN."""
@@ -94,6 +95,8 @@ def read_batch(
     return Batch(input_ids, mask, token_type_ids, position_ids, inputs_embeds)
 
 
+# The rows of each layer depend on the texts, so a compiler would begin anew with every batch.
+@torch.compiler.disable
 def encode(
     adapter: Adapter,
     encoder: Any,
@@ -124,13 +127,15 @@ def encode(
         hidden, known[blocks[0].key] = first.hidden, first.projected
     bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
 
-    states = [hidden]
+    states: list[Tensor] = []
     drop = adapter.layer_drop(encoder) if encoder.training else 0.0
     runs = Counter(block.key for block in blocks)
     fusable = not keep_states and bias is None and not encoder.training and len(runs) == len(blocks)
     for number, (layer, block) in enumerate(zip(layers, blocks, strict=True)):
         if fusable and block.key not in known and run_layers_(blocks[number:], hidden, plan):
             break
+        if keep_states:
+            hidden = _keep(hidden, plan, states)
         # Once every token is frozen nothing changes any more.
         if plan.active[block.layer] and not (drop and torch.rand(()) < drop):
             step = _apply(layer)(block, hidden, plan, bias, known.get(block.key))
@@ -138,11 +143,19 @@ def encode(
             known.pop(block.key, None)
             if runs[block.key] > 1 and step.projected is not None:
                 known[block.key] = step.projected
-        states.append(hidden)
 
     norm = adapter.final_norm(encoder)
     hidden = hidden if norm is None else norm(hidden)
-    return Encoded(hidden, plan, reads, (*states[:-1], hidden) if keep_states else None)
+    if keep_states:
+        hidden = _keep(hidden, plan, states)
+    return Encoded(hidden, plan, reads, tuple(states) if keep_states else None)
+
+
+def _keep(hidden: Tensor, plan: Plan, states: list[Tensor]) -> Tensor:
+    """Add states in the caller's order to a list, and return those to go on with."""
+    states.append(plan.unpack(hidden))
+    # What is kept stands between one layer and the next, so that gradients reach it.
+    return plan.pack(states[-1]) if torch.is_grad_enabled() else hidden
 
 
 def _put(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
-from hashee.adapters import Adapter
+from hashee.adapters import Adapter, name_of_own_class
 from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
@@ -260,9 +260,7 @@ class HashedEncoder(HashedModel):
         if encoded.states is not None:
             # Besides True, transformers takes a list of the layers to keep.
             kept = range(len(encoded.states)) if wanted is True else wanted
-            states = tuple(
-                encoded.plan.unpack(state) if number in kept else None for number, state in enumerate(encoded.states)
-            )
+            states = tuple(state if number in kept else None for number, state in enumerate(encoded.states))
         if not hasattr(self, "pooler"):
             return BaseModelOutput(last_hidden_state=hidden, hidden_states=states)
         pooled: Any = self.adapter.pool(self, hidden) if hidden.shape[1] else None
@@ -308,6 +306,12 @@ def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
 
     Under another head than it was saved with, a model gets a new head and pooler, as transformers does and reports.
     """
+    own_class = model.config.hashee.get("model_class")
+    if own_class not in (None, name_of_own_class(model.dense_class)):
+        raise CheckpointError(
+            f"{source} was converted from a {own_class}, which may answer otherwise than {model.dense_class.__name__}; "
+            "open it with hashee.families.hashed_class(your class).from_pretrained"
+        )
     lost = _lost_weights(model, set(info["missing_keys"]))
     if lost:
         names = ", ".join(sorted(lost)[:3]) + (" ..." if len(lost) > 3 else "")

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, is_library_class
+from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, is_library_class, name_of_own_class
 from hashee.adapters.albert import AlbertAdapter
 from hashee.adapters.bart import BartAdapter, MBartAdapter
 from hashee.adapters.bert import BertAdapter
@@ -17,7 +17,16 @@ from hashee.adapters.roberta import CamembertAdapter, RobertaAdapter, XLMRoberta
 from hashee.adapters.roberta_prelayernorm import RobertaPreLayerNormAdapter
 from hashee.errors import UnsupportedModel
 
-__all__ = ["ADAPTERS", "PREFIX", "Adapter", "EncoderShape", "Tokens", "adapter_for", "is_library_class"]
+__all__ = [
+    "ADAPTERS",
+    "PREFIX",
+    "Adapter",
+    "EncoderShape",
+    "Tokens",
+    "adapter_for",
+    "is_library_class",
+    "name_of_own_class",
+]
 
 PREFIX = "hashee-"
 """A converted model's type is this prefix and the type of its family."""

@@ -160,6 +160,11 @@ def is_library_class(model_class: type) -> bool:
     )
 
 
+def name_of_own_class(model_class: type) -> str | None:
+    """Return where a class is defined that neither transformers nor hashee defines."""
+    return None if is_library_class(model_class) else f"{model_class.__module__}.{model_class.__qualname__}"
+
+
 def positions_after_padding(input_ids: Tensor, padding_id: int) -> Tensor:
     """Number the tokens that are not padding from `padding_id + 1`, as RoBERTa and MPNet do: (batch, length)."""
     real = input_ids.ne(padding_id).long()

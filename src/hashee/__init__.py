@@ -1,6 +1,5 @@
 """Transformer encoders in which every token has a fixed exit layer: several times cheaper, native to Hugging Face."""
 
-import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from hashee.errors import (
     UnsupportedModel,
     UnsupportedOption,
 )
+from hashee.lazy import lazy_names
 from hashee.registration import register_on_use
 
 if TYPE_CHECKING:
@@ -92,16 +92,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
 
 
 class _Package(ModuleType):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.errors import InputError
-from hashee.hashing.importance import MOST_RARITY
-from hashee.importance import Movement, Prior, Signal
+from hashee.hashing.choices import MOST_RARITY, Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")

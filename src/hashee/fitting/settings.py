@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.errors import InputError
+from hashee.hashing.buckets import MOST_BUCKETS
 from hashee.hashing.choices import MOST_RARITY, Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
@@ -173,7 +174,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "limit": (1, math.inf),
     "depth": (1, math.inf),
     "speedup": (1, math.inf),
-    "num_buckets": (1, math.inf),
+    "num_buckets": (1, MOST_BUCKETS),
     "min_exit": (0, 1),
     "pseudo_counts": (0, 1e9),
     "rarity": (0, MOST_RARITY),

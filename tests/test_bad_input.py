@@ -299,4 +299,4 @@ def test_numbers_that_cannot_be_meant_are_refused_at_once(tokenizer: Any, option
         with pytest.raises(hashee.TableError, match=name):
             hashee.ExitTable.never(tokenizer, **options)
         with pytest.raises(hashee.TableError, match=name):
-            hashee.ExitTable.from_mapping({}, tokenizer=tokenizer, **options)
+            hashee.ExitTable.from_mapping(tokenizer, {}, **options)

@@ -27,7 +27,7 @@ LAYERS = [
     {"adapters", "fused"},
     {"first_layer"},
     {"reference", "encoder", "flops", "checkpoint"},
-    {"explain", "predict", "budget"},
+    {"explain", "predict", "decoding", "budget"},
     {"model"},
     {"families"},
     {"convert"},

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashee.errors import InputError
-from hashee.texts import read_labelled, read_rows, read_texts
+from hashee.texts import read_labelled, read_numbered, read_rows, read_texts
 
 TEXTS = ["A good film.", "“Señor”, said he: \u2028 no!", "  leading, and\ttab", 'a "quoted" word', "0"]
 

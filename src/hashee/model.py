@@ -204,7 +204,7 @@ class HashedEncoder(HashedModel):
         **options: Any,
     ) -> Any:
         """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
             raise UnsupportedOption(
                 "torch.jit.trace records what one batch does, but which rows a layer updates depends on the batch; "
                 "use hashee.export.export_onnx"

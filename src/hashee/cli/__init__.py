@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from hashee import __version__
 from hashee.cli.deferred import DeferredCommand, DeferredGroup
-from hashee.cli.stopping import Stopped, terminated_like_interrupted
+from hashee.cli.stopping import INTERRUPTED, Stopped, terminated_like_interrupted
 from hashee.errors import HasheeError, one_line
 
 BROKEN_PIPE = 1
@@ -116,6 +116,9 @@ def main() -> None:
             # What is still in the buffer must go out while its failure can be told.
             if sys.stdout is not None:
                 sys.stdout.flush()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            code = INTERRUPTED
         except BrokenPipeError:
             _write_nowhere()
             code = BROKEN_PIPE

@@ -51,36 +51,38 @@ def predict(
     threads: Annotated[int | None, typer.Option(help="Threads to run on; default: the runtime's.", min=1)] = None,
 ) -> None:
     """Answer every text of a file with a converted model, as lines of JSON."""
-    from hashee.texts import read_numbered
+    from hashee.texts import place_of, read_numbered
 
     if output is not None:
         _check_output(output, texts)
     rows = read_numbered(texts, column, pair_column)
     unit = "row" if texts.suffix.lower() == ".parquet" else "line"
-    answers = _answers(rows, model, backend, quantize, batch_tokens, threads)
+    opened, decode = _open(model, backend, quantize, threads)
     with _written(output) as file:
-        for number, answer in answers:
-            file.write(json.dumps({unit: number, **answer}, allow_nan=False) + "\n")
+        for number, text, answer in _answers(opened, rows, batch_tokens):
+            try:
+                fields = decode(text, answer)
+            except HasheeError as error:
+                raise HasheeError(f"{place_of(texts, number)}: {error}") from None
+            file.write(json.dumps({unit: number, **fields}, allow_nan=False) + "\n")
 
 
-def _answers(
-    rows: Iterator[tuple[int, Any]],
-    folder: Path,
-    backend: Backend,
-    quantize: Quantize | None,
-    batch_tokens: int,
-    threads: int | None,
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number of each row with the answer to its text."""
+def _open(folder: Path, backend: Backend, quantize: Quantize | None, threads: int | None) -> tuple[Any, Any]:
+    """Return a model and how its answers are read."""
     from transformers.utils import logging
 
     from hashee.decoding import decoder_for
     from hashee.loading import load
-    from hashee.predict import Batching
 
     logging.disable_progress_bar()  # of weights that are read; ours counts texts
     model = load(folder, backend, threads=_threads(backend, threads), quantize=quantize)
-    decode = decoder_for(*_head(model, folder), model.tokenizer)
+    return model, decoder_for(*_head(model, folder), model.tokenizer)
+
+
+def _answers(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> Iterator[tuple[int, Any, Any]]:
+    """Yield each row's number and text with the answer to it."""
+    from hashee.predict import Batching
+
     read: deque[tuple[int, Any]] = deque()
 
     def read_ahead() -> Iterator[Any]:
@@ -89,11 +91,7 @@ def _answers(
             yield row[1]
 
     for answer in model.predict(read_ahead(), batching=Batching(tokens=batch_tokens)):
-        number, text = read.popleft()
-        try:
-            yield number, decode(text, answer)
-        except HasheeError as error:
-            raise type(error)(f"line {number}: {error}") from None
+        yield *read.popleft(), answer
 
 
 def _head(model: Any, folder: Path) -> tuple[str, Any]:

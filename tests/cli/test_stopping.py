@@ -28,6 +28,8 @@ from hashee.cli import main
 main()
 """
 """`hashee` on a machine that takes its time, and says when it is at work."""
+BUFFERED = os.environ | {"PYTHONUNBUFFERED": ""}
+"""Output goes out when the process ends, which is when its failure is hardest to tell."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path, options: list[str]) -
     reads, writes = os.pipe()
     os.close(reads)
     command = [sys.executable, "-m", "hashee", "explain", str(folder), "the film", *options]
-    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
     os.close(writes)
     assert done.stderr == "" and done.returncode == 1
 
@@ -99,7 +101,7 @@ def test_a_full_disk_is_one_line(folder: Path) -> None:
         pytest.skip("there is no /dev/full")
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "hashee", "explain", str(folder), "the film", "--json"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: No space left") and done.stderr.count("\n") == 1
 

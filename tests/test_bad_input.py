@@ -272,3 +272,31 @@ def test_configs_written_by_conversion_are_plain_json(saved: Path) -> None:
     assert settings["source_layers"] == LAYERS
     assert settings["table"]["fingerprint"] and settings["train_table"] is None
     shutil.rmtree(saved)
+
+
+@pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForSequenceClassification])
+def test_tracing_says_what_to_use_instead(auto_class: Any) -> None:
+    model = converted(make_model("bert", auto_class), make_exits("random exits")).eval()
+    with pytest.raises(hashee.UnsupportedOption, match="export_onnx"):
+        torch.jit.trace(model, make_ids(), strict=False)
+
+
+def test_errors_are_one_line_of_bounded_length() -> None:
+    long = str(hashee.InputError("the column " + "x\n" * 10_000_000 + " is missing; name another"))
+    assert len(long) <= 500 and "\n" not in long
+    assert long.startswith("the column x x") and long.endswith("is missing; name another")
+    assert str(hashee.InputError("a short one")) == "a short one"
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_layers": 10**9}, {"num_layers": 2**63}, {"num_layers": 6, "num_buckets": 10**12}]
+)
+def test_numbers_that_cannot_be_meant_are_refused_at_once(tokenizer: Any, options: dict[str, int]) -> None:
+    (name,) = set(options) - {"num_layers"} or {"num_layers"}
+    with pytest.raises(hashee.TableError, match=f"{name}={options[name]} must be a whole number from 1 to"):
+        hashee.ExitTable.at_random(tokenizer, **options)
+    if name == "num_layers":
+        with pytest.raises(hashee.TableError, match=name):
+            hashee.ExitTable.never(tokenizer, **options)
+        with pytest.raises(hashee.TableError, match=name):
+            hashee.ExitTable.from_mapping(tokenizer, {}, **options)

@@ -93,10 +93,26 @@ def test_no_texts_give_no_answers(tokenizer: Any) -> None:
     assert list(model.predict([], progress=False)) == []
 
 
-@pytest.mark.parametrize("texts", [["fine", 3], [("a", "b"), "c"], [("a", "b", "c")]])
+@pytest.mark.parametrize(
+    "texts", [["fine", 3], [("a", "b"), "c"], [("a", "b", "c")], [("a", None)], [(1, 2)], [("a", "b"), ("a", b"b")]]
+)
 def test_what_is_no_text_is_refused(tokenizer: Any, texts: list[Any]) -> None:
     with pytest.raises(hashee.InputError, match="texts must be"):
         list(make_hashed(tokenizer, AutoModel).predict(texts, progress=False))
+
+
+@pytest.mark.parametrize("texts", [["fine", "\ud800"], [("a", "b"), ("a", "\udcff b")]])
+def test_half_a_surrogate_pair_is_refused_with_its_number(tokenizer: Any, texts: list[Any]) -> None:
+    model = make_hashed(tokenizer, AutoModel)
+    with pytest.raises(hashee.InputError, match="text 1 holds half of a surrogate pair"):
+        list(model.predict(texts, progress=False))
+    with pytest.raises(hashee.InputError, match="text 1 holds half of a surrogate pair"):
+        hashee.count_flops(model, texts, tokenizer=tokenizer)
+    with pytest.raises(hashee.InputError, match="half of a surrogate pair"):
+        model.explain(*([texts[1]] if isinstance(texts[1], str) else texts[1]))
+    # Numbers go on from one window of texts to the next.
+    with pytest.raises(hashee.InputError, match="text 9 holds half"):
+        list(model.predict(["fine"] * 9 + ["\ud800"], progress=False, batching=hashee.Batching(window=4)))
 
 
 def test_models_that_write_text_are_refused(tokenizer: Any) -> None:

@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "hashee"
 
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
-    {"errors", "files", "memory", "packages"},
+    {"errors", "files", "lazy", "memory", "packages"},
     {"texts", "embedded", "pretrained"},
     {"tasks"},
     {"hashing", "models"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"adapters", "fused"},
     {"first_layer"},
     {"reference", "encoder", "flops", "checkpoint"},
-    {"explain", "predict", "budget"},
+    {"explain", "predict", "decoding", "budget"},
     {"model"},
     {"families"},
     {"convert"},
@@ -36,7 +36,7 @@ LAYERS = [
     {"loading", "speed"},
     {"fitting"},
     {"evaluating"},
-    {"", "demo", "cli"},
+    {"", "registration", "demo", "cli"},
 ]
 
 

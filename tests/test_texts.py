@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashee.errors import InputError
-from hashee.texts import read_labelled, read_rows, read_texts
+from hashee.texts import read_labelled, read_numbered, read_rows, read_texts
 
 TEXTS = ["A good film.", "“Señor”, said he: \u2028 no!", "  leading, and\ttab", 'a "quoted" word', "0"]
 
@@ -239,3 +239,22 @@ def test_a_file_is_never_held_in_memory(tmp_path: Path, ending: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < count * len(text) / 4
     finally:
         tracemalloc.stop()
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "fine"}\n{"text": "\\ud83d"}\n')
+    with pytest.raises(InputError, match=r"texts\.jsonl, line 2: the text holds half of a surrogate pair"):
+        list(read_texts(path))
+    path.write_text('{"text": ["a", "\\udcff"]}\n')
+    with pytest.raises(InputError, match="line 1: the text holds half"):
+        list(read_texts(path))
+    path.write_text('{"text": "\\ud83d\\ude00"}\n')
+    assert list(read_texts(path)) == ["\U0001f600"], "a whole pair is a character"
+
+
+def test_numbers_are_those_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a\n\n  \nb\n")
+    assert list(read_numbered(tmp_path / "texts.txt")) == [(1, "a"), (4, "b")]
+    (tmp_path / "texts.csv").write_text('text\n"a\nb"\nc\n')
+    assert list(read_numbered(tmp_path / "texts.csv")) == [(2, "a\nb"), (4, "c")]

@@ -13,9 +13,9 @@ from rich.console import Console
 from transformers.utils import logging
 
 import hashee
+from hashee.cli.evaluate import points_table
 from hashee.embedded import rotten_tomatoes
 from hashee.errors import HasheeError
-from hashee.evaluating.command import points_table
 from hashee.evaluating.compare import FIGURE
 from hashee.files import replaced_atomically
 

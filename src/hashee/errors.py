@@ -1,8 +1,14 @@
 """Everything that hashee refuses, with the reason and the remedy in one line."""
 
+LONGEST_MESSAGE = 500
+"""Characters; whatever a message quotes, such as a line of ten million characters, it stays readable."""
+
 
 class HasheeError(Exception):
-    """Root of every error raised by hashee; the message says what is wrong and what to do."""
+    """Root of every error raised by hashee; the message, one line, says what is wrong and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class TableError(HasheeError):
@@ -40,3 +46,17 @@ class InputError(HasheeError):
 def first_line(error: Exception) -> str:
     """Return what an error of another library says, to be told on within one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def one_line(message: str) -> str:
+    """Return a message without line ends and, if it is too long, without its middle: the remedy is at the end."""
+    # Long texts are cut first, so that ten million characters are not looked through.
+    line = " ".join(_without_middle(str(message), 2 * LONGEST_MESSAGE).split("\n")).replace("\r", " ")
+    return _without_middle(line, LONGEST_MESSAGE)
+
+
+def _without_middle(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    end = longest // 3
+    return f"{text[: longest - end - 5]} ... {text[-end:]}"

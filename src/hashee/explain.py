@@ -10,6 +10,7 @@ from hashee.adapters import adapter_for
 from hashee.errors import InputError
 from hashee.flops import FlopCount, count_flops
 from hashee.table import ExitTable
+from hashee.texts import text_columns
 
 PALETTE = ("grey50", "blue", "cyan", "green", "yellow", "orange1", "red")
 """Colours from leaving at once to staying to the end."""
@@ -61,6 +62,7 @@ class Explanation:
 
 def explain(config: Any, table: ExitTable, tokenizer: Any, text: str, text_pair: str | None = None) -> Explanation:
     """Tokenize a text and look its exits up in a table; `config` is that of the model, converted or not."""
+    text_columns([text if text_pair is None else (text, text_pair)])
     ids = tokenizer(text, text_pair, verbose=False)["input_ids"]
     room = adapter_for(config).max_length(config)
     if len(ids) > room:

@@ -70,7 +70,6 @@ def register_families() -> None:
     """Teach AutoConfig, AutoTokenizer and AutoModelFor... the converted models of every family."""
     for adapter in ADAPTERS.values():
         config_class = hashed_config_class(adapter.config_class)
-        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
         tokenizers = tokenization_auto.TOKENIZER_MAPPING.get(adapter.config_class, None)
         if tokenizers is not None:
             AutoTokenizer.register(config_class, tokenizers, exist_ok=True)
@@ -79,6 +78,10 @@ def register_families() -> None:
             dense = auto_class._model_mapping.get(adapter.config_class, None)
             if dense is not None:
                 auto_class.register(config_class, hashed_class(dense), exist_ok=True)
+    # Last, because another thread that reads a config must find its model registered.
+    for adapter in ADAPTERS.values():
+        config_class = hashed_config_class(adapter.config_class)
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
 
 
 def _adapter_of_class(dense_class: Any) -> Adapter:

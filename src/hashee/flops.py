@@ -1,6 +1,6 @@
 """What a text costs, counted from a config, an exit table and token ids; no weights are needed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any
@@ -16,6 +16,7 @@ from hashee.adapters import EncoderShape, adapter_for
 from hashee.attention import absorbing_saves
 from hashee.errors import InputError, TableMismatch
 from hashee.table import ExitTable
+from hashee.texts import text_columns
 
 Counts = npt.NDArray[np.int64]
 
@@ -218,19 +219,11 @@ def token_ids(texts_or_ids: Any, tokenizer: Any, max_length: int, batch_size: in
     if tokenizer is None:
         raise InputError("texts need a tokenizer to be counted; pass tokenizer=..., or lists of token ids")
     length = min(max_length, tokenizer.model_max_length)
+    number = 0
     while batch := list(islice(items, batch_size)):
-        firsts, seconds = _columns(batch)
+        firsts, seconds = text_columns(batch, number)
+        number += len(batch)
         yield from tokenizer(firsts, seconds, truncation=True, max_length=length, verbose=False)["input_ids"]
-
-
-def _columns(batch: Iterable[str | tuple[str, str]]) -> tuple[list[str], list[str] | None]:
-    """Split a batch of texts, or of pairs, into the columns that a tokenizer takes."""
-    rows = list(batch)
-    if all(isinstance(row, str) for row in rows):
-        return [str(row) for row in rows], None
-    if any(isinstance(row, str) or len(row) != 2 for row in rows):
-        raise InputError("texts must be all single or all (text, text) pairs")
-    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def _own_table(model_or_config: Any, config: Any, depth: int) -> ExitTable:

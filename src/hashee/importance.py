@@ -22,8 +22,9 @@ from transformers import PreTrainedModel
 from hashee.adapters import adapter_for
 from hashee.convert import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
+from hashee.hashing.choices import Movement, Prior, Signal
 from hashee.hashing.counting import CorpusInfo
-from hashee.hashing.importance import Importance, Prior, Shrinkage
+from hashee.hashing.importance import Importance, Shrinkage
 from hashee.hashing.reliability import PARTS, part_of
 from hashee.hashing.vocabulary import tokenizer_fingerprint
 from hashee.model import HashedModel
@@ -33,27 +34,6 @@ __all__ = ["Importance", "Movement", "Prior", "Shrinkage", "Signal", "measure_im
 GROUPS = "groups"
 """Of a batch: which rows have a text in common."""
 _Kind = TypeVar("_Kind", bound=StrEnum)
-
-
-class Signal(StrEnum):
-    """What must suffer for an update to be worth something."""
-
-    LOSS = "loss"
-    """The model's loss on the labels of the batches."""
-    SAMPLED = "sampled"
-    """The loss on labels drawn from the model's own answers; none are needed. (On its whole distribution instead of a
-    draw the gradient would be zero: a model agrees with itself.)"""
-    ANSWER = "answer"
-    """The lead of the highest logit over the mean of the others, or the score itself; no labels are needed."""
-
-
-class Movement(StrEnum):
-    """How the way that a state goes in a layer is measured."""
-
-    DISTANCE = "distance"
-    """Length of the step, in lengths of the new state."""
-    ANGLE = "angle"
-    """One minus the cosine of old and new state."""
 
 
 def measure_importance(

@@ -125,6 +125,11 @@ class HashedModel(Host):  # type: ignore[misc]
             self.use_tokenizer(AutoTokenizer.from_pretrained(path))
         return self._tokenizer
 
+    def __dir__(self) -> list[str]:
+        # torch.jit and inspectors ask for whatever is listed, which for a tokenizer that is not there is an error.
+        unknown = {"tokenizer"} if self._tokenizer is None else set()
+        return [name for name in super().__dir__() if name not in unknown]
+
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Remember a tokenizer after checking that the exit table was made for it."""
         self.exit_table.check(tokenizer=tokenizer)
@@ -229,6 +234,11 @@ class HashedEncoder(HashedModel):
         **options: Any,
     ) -> Any:
         """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
+            raise UnsupportedOption(
+                "torch.jit.trace records what one batch does, but which rows a layer updates depends on the batch; "
+                "use hashee.export.export_onnx"
+            )
         refuse_options(self.config, options)
         batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         first_is_real = batch.mask[:, :1].any(dim=1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hashee.errors import InputError
-from hashee.texts import Text, read_texts
+from hashee.texts import Text, read_texts, text_columns
 
 Integers = NDArray[np.int64]
 
@@ -83,9 +83,10 @@ def predict(
 
 def _windows(texts: Iterator[Text], scorer: Scorer, tokenizer: Any, batching: Batching) -> Iterator[_Window]:
     """Tokenize and batch the texts, a window at a time."""
+    first = 0
     while rows := list(islice(texts, batching.window)):
         encodings = tokenizer(
-            *_columns(rows),
+            *text_columns(rows, first),
             truncation=True,
             max_length=min(scorer.max_length, tokenizer.model_max_length),
             return_attention_mask=False,
@@ -93,19 +94,8 @@ def _windows(texts: Iterator[Text], scorer: Scorer, tokenizer: Any, batching: Ba
             return_token_type_ids=scorer.token_types,
             verbose=False,
         )
+        first += len(rows)
         yield _Window(dict(encodings), make_batches(encodings["input_ids"], scorer.exit_layers, batching))
-
-
-def _columns(rows: list[Any]) -> tuple[list[str], ...]:
-    """Return texts, or the firsts and seconds of pairs, as a tokenizer takes them."""
-    for row in rows:
-        if not (isinstance(row, str) or (isinstance(row, tuple | list) and len(row) == 2)):
-            raise InputError(f"texts must be strings or pairs of strings, not {type(row).__name__}")
-    if all(isinstance(row, str) for row in rows):
-        return (rows,)
-    if any(isinstance(row, str) for row in rows):
-        raise InputError("texts must be all single or all pairs")
-    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def make_batches(ids: list[list[int]], exit_layers: Integers | None, batching: Batching) -> list[list[int]]:

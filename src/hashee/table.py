@@ -16,7 +16,7 @@ from torch import Tensor
 from hashee.errors import TableError, TableMismatch
 from hashee.hashing import at_random, by_hand, clusters, frequency, mutual_information
 from hashee.hashing import importance as by_importance
-from hashee.hashing.buckets import Buckets, whole_number
+from hashee.hashing.buckets import MOST_LAYERS, Buckets, whole_number
 from hashee.hashing.counting import CorpusInfo, TokenCounts
 from hashee.hashing.description import layer_table
 from hashee.hashing.draft import Draft, occurrences_per_layer
@@ -56,7 +56,7 @@ class ExitTable:
     occurrences: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, at_least=1))
+        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, 1, MOST_LAYERS))
         object.__setattr__(self, "exit_layers", checked_layers(self.exit_layers, self.num_layers))
         try:
             object.__setattr__(self, "parameters", json.loads(json.dumps(self.parameters, allow_nan=False)))
@@ -204,7 +204,7 @@ class ExitTable:
         vocab_size: int | None = None,
     ) -> "ExitTable":
         """Let no token exit: every layer updates every token, as in the unconverted model."""
-        whole_number("num_layers", num_layers, at_least=1)
+        whole_number("num_layers", num_layers, 1, MOST_LAYERS)
         vocabulary = Vocabulary.of(tokenizer_or_vocab_size, vocab_size)
         layers = np.full(vocabulary.size, num_layers, dtype=np.int64)
         return cls(torch.from_numpy(layers), num_layers, "never", tokenizer_fingerprint=vocabulary.fingerprint)

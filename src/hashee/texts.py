@@ -25,6 +25,7 @@ ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # In the order in which they are tried.
 TEXT_COLUMNS = (("text",), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("sentence",), ("document",))
 LABEL_COLUMNS = ("label", "score")
+HALF_PAIR = "half of a surrogate pair, which is no character; mend the text, or leave it out"
 
 # The csv module stops at 131,072 characters a field, which long documents exceed; a limit stays, because an
 # unclosed quote would otherwise swallow the rest of the file into memory.
@@ -44,7 +45,44 @@ def read_texts(
     taken. A list of words in a column is joined by spaces. Files are looked up at once and read lazily.
     """
     files = _checked_paths(paths)
-    return chain.from_iterable(_texts_of(path, column, pair_column) for path in files)
+    return chain.from_iterable((text for _, text in _texts_of(path, column, pair_column)) for path in files)
+
+
+def read_numbered(
+    path: PathLike, column: str | None = None, pair_column: str | None = None
+) -> Iterator[tuple[int, Text]]:
+    """Stream the texts of one file as `read_texts` does, each with the number of its line (parquet: row) from 1 on."""
+    return _texts_of(_checked_path(path), column, pair_column)
+
+
+def text_columns(rows: Sequence[Any], first: int = 0) -> tuple[list[str], list[str] | None]:
+    """Return texts, or the firsts and seconds of pairs, as a tokenizer takes them. first: the number of the first."""
+    for number, row in enumerate(rows, start=first):
+        pair = isinstance(row, tuple | list) and len(row) == 2
+        for part in row if pair else (row,):
+            if not isinstance(part, str):
+                raise InputError(
+                    f"texts must be strings or pairs of strings; text {number} {'holds' if pair else 'is'} "
+                    f"{type(part).__name__}"
+                )
+            if not is_encodable(part):
+                raise InputError(f"text {number} holds {HALF_PAIR}")
+    if all(isinstance(row, str) for row in rows):
+        return list(rows), None
+    if any(isinstance(row, str) for row in rows):
+        raise InputError("texts must be all single or all (text, text) pairs")
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a string is text: halves of surrogate pairs, which JSON can spell, are no characters."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_labelled(
@@ -78,14 +116,14 @@ def read_rows(
     return reader(path, choose)
 
 
-def _texts_of(path: Path, column: str | None, pair_column: str | None) -> Iterator[Text]:
+def _texts_of(path: Path, column: str | None, pair_column: str | None) -> Iterator[tuple[int, Text]]:
     if ending_of(path) == ".txt":
         if column is not None or pair_column is not None:
             raise InputError(f"{path} is plain text without columns; leave out column={column or pair_column!r}")
-        yield from (line for _, line in _lines(path) if line.strip())
+        yield from ((number, line) for number, line in _lines(path) if line.strip())
         return
     for number, values in read_rows(path, lambda columns: _text_columns(path, columns, column, pair_column)):
-        yield _as_text(values, path, number)
+        yield number, _as_text(values, path, number)
 
 
 def _labelled_of(
@@ -143,11 +181,14 @@ def _as_text(values: tuple[Any, ...], path: Path, number: int) -> Text:
 
 
 def _as_string(value: Any, path: Path, number: int) -> str:
-    if isinstance(value, str):
-        return value
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return " ".join(value)
-    raise InputError(f"{place_of(path, number)}: the text is {_kind(value)}; it must be a string or a list of words")
+        value = " ".join(value)
+    if not isinstance(value, str):
+        found = _kind(value)
+        raise InputError(f"{place_of(path, number)}: the text is {found}; it must be a string or a list of words")
+    if not is_encodable(value):
+        raise InputError(f"{place_of(path, number)}: the text holds {HALF_PAIR}")
+    return value
 
 
 def parse_number(field: str) -> Label:

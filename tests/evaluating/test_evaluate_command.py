@@ -10,8 +10,8 @@ import typer
 from evaluating_data import make_task, save_dense, save_hashed
 from typer.testing import CliRunner, Result
 
+from hashee.cli.evaluate import SeveralValues, evaluate, tradeoff
 from hashee.errors import InputError
-from hashee.evaluating.command import SeveralValues, evaluate, tradeoff
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(evaluate)

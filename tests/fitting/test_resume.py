@@ -16,9 +16,9 @@ from fitting_data import make_data
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from hashee.cli.fit import fit as command
 from hashee.errors import InputError
 from hashee.fitting import fit
-from hashee.fitting.command import fit as command
 from hashee.fitting.objective import Objective
 from hashee.fitting.stage import last_complete
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fitting_data import make_data
 
+from hashee.cli.fit import fit as command
 from hashee.errors import InputError
 from hashee.fitting import FitSettings
-from hashee.fitting.command import fit as command
 from hashee.fitting.entry import complete_settings
 from hashee.tasks.task import Recipe
 

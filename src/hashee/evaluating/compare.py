@@ -10,6 +10,7 @@ from typing import Any
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluating.figure import draw_tradeoff
 from hashee.evaluating.points import DENSE, STATIC, Point, with_front, write_points
+from hashee.evaluating.settings import OWN, SPEEDUPS, TABLES
 from hashee.fitting import FitSettings, fit
 from hashee.fitting.entry import complete_settings, quiet_transformers
 from hashee.fitting.settings import HASHES
@@ -17,10 +18,6 @@ from hashee.packages import require
 from hashee.table import ExitTable
 from hashee.tasks.task import TaskData
 
-OWN = ("hash", "speedup", "table", "depth", "dense", "warm_start", "resume", "overwrite")
-"""Settings of a fit that a trade-off decides for each point."""
-SPEEDUPS = (2.0, 3.0, 5.0)
-TABLES = ("importance", "frequency")
 FIGURE, POINTS, BEGUN = "tradeoff.png", "tradeoff.json", "begun.json"
 
 Run = dict[str, Any]

@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 from hashee.errors import InputError
-from hashee.export.runtime import BACKENDS
 
 SPLITS = ("dev", "test")
+SPEEDUPS = (2.0, 3.0, 5.0)
+"""Speed-ups that a trade-off compares, unless told otherwise."""
+TABLES = ("importance", "frequency")
+"""Kinds of exit tables that a trade-off compares, unless told otherwise."""
+OWN = ("hash", "speedup", "table", "depth", "dense", "warm_start", "resume", "overwrite")
+"""Settings of a fit that a trade-off decides for each point."""
 AUTO = "auto"
 """For `dense`: the dense model that a fit left in its folder or names in its run.json, if it is still there."""
 
@@ -44,6 +49,8 @@ class EvaluateSettings:
             object.__setattr__(self, "submission", Path(self.submission))
         if self.split not in SPLITS:
             raise InputError(f"split is {self.split!r}; choose dev or test")
+        from hashee.export.runtime import BACKENDS  # noqa: PLC0415  # its libraries are slow to import
+
         if self.backend not in ("torch", *BACKENDS):
             raise InputError(f"unknown backend {self.backend!r}; choose from torch, {', '.join(BACKENDS)}")
         for name, least in _LEAST.items():

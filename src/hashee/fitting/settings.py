@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.errors import InputError
-from hashee.hashing.importance import MOST_RARITY
-from hashee.importance import Movement, Prior, Signal
+from hashee.hashing.buckets import MOST_BUCKETS
+from hashee.hashing.choices import MOST_RARITY, Movement, Prior, Signal
 from hashee.tasks import Columns, Recipe, TaskData, load_task
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
@@ -174,7 +174,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "limit": (1, math.inf),
     "depth": (1, math.inf),
     "speedup": (1, math.inf),
-    "num_buckets": (1, math.inf),
+    "num_buckets": (1, MOST_BUCKETS),
     "min_exit": (0, 1),
     "pseudo_counts": (0, 1e9),
     "rarity": (0, MOST_RARITY),

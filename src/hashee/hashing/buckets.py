@@ -11,6 +11,10 @@ from hashee.errors import TableError
 if TYPE_CHECKING:
     from hashee.budget import Budget
 
+MOST_LAYERS = 10_000
+"""No encoder is near as deep; what is larger is a slip that would take minutes and gigabytes to notice."""
+MOST_BUCKETS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -28,8 +32,8 @@ class Buckets:
     budget: "Budget | None" = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, at_least=1))
-        object.__setattr__(self, "num_buckets", whole_number("num_buckets", self.num_buckets, at_least=1))
+        object.__setattr__(self, "num_layers", whole_number("num_layers", self.num_layers, 1, MOST_LAYERS))
+        object.__setattr__(self, "num_buckets", whole_number("num_buckets", self.num_buckets, 1, MOST_BUCKETS))
         if self.min_exit not in (0, 1):
             raise TableError(f"min_exit={self.min_exit!r} must be 1, or 0 to let the first bucket exit before layer 1")
 
@@ -72,8 +76,10 @@ class Buckets:
         return exit_layers
 
 
-def whole_number(name: str, value: object, at_least: int) -> int:
+def whole_number(name: str, value: object, at_least: int, at_most: int | None = None) -> int:
     """Return `value` as an int, or refuse it by name."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < at_least:
-        raise TableError(f"{name}={value!r} must be a whole number of at least {at_least}")
-    return int(value)
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < at_least or (at_most is not None and value > at_most):  # type: ignore[operator]
+        bounds = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise TableError(f"{name}={value!r} must be a whole number {bounds}")
+    return int(value)  # type: ignore[call-overload, no-any-return]

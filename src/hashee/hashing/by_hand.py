@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashee.errors import TableError
-from hashee.hashing.buckets import whole_number
+from hashee.hashing.buckets import MOST_LAYERS, whole_number
 from hashee.hashing.draft import Draft
 from hashee.hashing.vocabulary import Vocabulary
 from hashee.texts import PathLike, read_rows
@@ -36,7 +36,7 @@ def draft(
     vocab_size: int | None,
 ) -> Draft:
     """Build the table of `ExitTable.from_mapping` or `ExitTable.from_csv`."""
-    whole_number("num_layers", num_layers, at_least=1)
+    whole_number("num_layers", num_layers, 1, MOST_LAYERS)
     default = num_layers if default is None else whole_number("default", default, at_least=0)
     if default > num_layers:
         raise TableError(f"default={default} is beyond the last layer; use a layer from 0 to {num_layers}")

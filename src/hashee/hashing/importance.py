@@ -1,7 +1,6 @@
 """Tokens exit where further updates are not worth what they cost."""
 
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from hashee.errors import TableError, TableMismatch
 from hashee.hashing.buckets import whole_number
 from hashee.hashing.budgeted import Scale, solve
+from hashee.hashing.choices import MOST_RARITY, Prior
 from hashee.hashing.clusters import input_embeddings
 from hashee.hashing.counting import CorpusInfo
 from hashee.hashing.draft import Draft, occurrences_per_layer
@@ -29,7 +29,6 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 _STORAGE = Storage("importance", "importance", version=1)
-MOST_RARITY = 8
 # Rows of similarities held at a time: with 100,000 types seen they take 200 MB.
 _ROWS_AT_A_TIME = 512
 
@@ -148,17 +147,6 @@ def _joint(one: CorpusInfo, other: CorpusInfo) -> CorpusInfo:
     """Return the corpus of all texts of two; fingerprints add up, so that their order does not matter."""
     fingerprint = (int(one.fingerprint, 16) + int(other.fingerprint, 16)) % (1 << 256)
     return CorpusInfo(one.num_texts + other.num_texts, one.num_tokens + other.num_tokens, f"{fingerprint:064x}")
-
-
-class Prior(StrEnum):
-    """What a type seen only a few times is taken to be like."""
-
-    OVERALL = "overall"
-    """The mean of all types."""
-    FREQUENCY = "frequency"
-    """The mean of the types that occur about as often (up to twice)."""
-    NEIGHBOURS = "neighbours"
-    """The mean of the types with the nearest input embeddings."""
 
 
 @dataclass(frozen=True)

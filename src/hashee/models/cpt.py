@@ -296,11 +296,12 @@ def load_with_report(
 
 def register() -> None:
     """Let the Auto classes of transformers find CPT by its model type."""
-    AutoConfig.register(CptConfig.model_type, CptConfig, exist_ok=True)
     AutoTokenizer.register(CptConfig, BertTokenizer, exist_ok=True)
     AutoModel.register(CptConfig, CptModel, exist_ok=True)
     AutoModelForSeq2SeqLM.register(CptConfig, CptForConditionalGeneration, exist_ok=True)
     AutoModelForSequenceClassification.register(CptConfig, CptForSequenceClassification, exist_ok=True)
+    # Last, because another thread that reads a config must find its model registered.
+    AutoConfig.register(CptConfig.model_type, CptConfig, exist_ok=True)
 
 
 register()

@@ -181,7 +181,6 @@ class ElasticBertForMaskedLM(ElasticBertHead, BertForMaskedLM):  # type: ignore[
 
 def register() -> None:
     """Let the Auto classes of transformers find ElasticBERT by its model type."""
-    AutoConfig.register(ElasticBertConfig.model_type, ElasticBertConfig, exist_ok=True)
     AutoTokenizer.register(ElasticBertConfig, BertTokenizer, exist_ok=True)
     models: list[tuple[Any, type[ElasticBertPreTrainedModel]]] = [
         (AutoModel, ElasticBertModel),
@@ -193,6 +192,8 @@ def register() -> None:
     ]
     for auto, model in models:
         auto.register(ElasticBertConfig, model, exist_ok=True)
+    # Last, because another thread that reads a config must find its model registered.
+    AutoConfig.register(ElasticBertConfig.model_type, ElasticBertConfig, exist_ok=True)
 
 
 register()

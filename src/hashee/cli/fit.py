@@ -10,12 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hashee.fitting.entry import fit as fit_model
 from hashee.fitting.settings import FitSettings
 
 
 def fit(context: typer.Context, **options: Any) -> None:
     """Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev."""
+    from hashee.fitting.entry import fit as fit_model
+
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:
         result = fit_model(**given)
@@ -53,7 +54,7 @@ def _cells(metrics: dict[str, Any]) -> list[str]:
 
 
 def _is_main() -> bool:
-    from accelerate import PartialState  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra
+    from accelerate import PartialState  # type: ignore[import-untyped]  # an extra
 
     return bool(PartialState().is_main_process)
 

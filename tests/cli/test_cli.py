@@ -164,6 +164,27 @@ BUILD = ["table", "build", "--num-layers", "6", "--output", "unused"]
         ([*BUILD, "--tokenizer", "nowhere", "{corpus}"], "cannot load a tokenizer from nowhere"),
         ([*BUILD, "--tokenizer", "{minilm}", "{corpus}", "--num-buckets", "0"], "num_buckets"),
         ([*BUILD, "--tokenizer", "{minilm}", "{corpus}", "--method", "mi"], "columns"),
+        (
+            [
+                "table",
+                "build",
+                "--num-layers",
+                "1000000000",
+                "--output",
+                "unused",
+                "--tokenizer",
+                "{minilm}",
+                "{corpus}",
+            ],
+            "num_layers=1000000000 must be a whole number from 1 to 10000",
+        ),
+        (
+            [*BUILD, "--tokenizer", "{minilm}", "{corpus}", "--num-buckets", "1000000000000"],
+            "num_buckets=1000000000000",
+        ),
+        (["explain", "{minilm}", "caf\udce9", "--table", "{table}"], "half of a surrogate pair"),
+        (["flops", "{minilm}", "{half}", "--table", "{table}"], "line 1: the text holds half of a surrogate pair"),
+        (["flops", "{minilm}", "{long}", "--table", "{table}"], "no column that looks like text"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_exit_code_2(
@@ -177,13 +198,19 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     places = {"corpus": corpus, "minilm": minilm_folder(), "table": table}
+    if "{half}" in arguments:
+        places["half"] = tmp_path / "half.jsonl"
+        places["half"].write_text('{"text": "\\ud800"}\n')
+    if "{long}" in arguments:
+        places["long"] = tmp_path / "long.jsonl"
+        places["long"].write_text(json.dumps({"x" * 10_000_000: 1}))
     if "{broken}" in arguments:
         places["broken"] = broken_table(table)
     code, out, err = run(*(argument.format(**places) for argument in arguments))
     assert code == 2
     lines = [line for line in err.splitlines() if line.strip()]
     assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0], err
-    assert "Traceback" not in out + err
+    assert "Traceback" not in out + err and len(lines[0]) < 600
     assert not (tmp_path / "unused").exists(), "nothing partial is left behind"
 
 

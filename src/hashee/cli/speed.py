@@ -8,19 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers.utils import logging
 
 from hashee.speed.machine import usable_cores
 from hashee.speed.protocol import BATCH_SIZES, Benchmark, Row
 from hashee.speed.report import as_table, write_json, write_plot
-from hashee.speed.run import run_benchmark
 
 QUICK_SECONDS = 280.0
 """No further round starts that would end later: all peers in under 5 minutes on two cores."""
 TRAINING_BATCH = 32
 
 
-def speed(  # noqa: PLR0917  # typer makes an option of each
+def speed(  # typer makes an option of each
     quick: Annotated[bool, typer.Option("--quick", help="SST-2 at batch 32, all peers, under 5 minutes.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows as a JSON list.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of throughput against batch size.")] = None,
@@ -35,6 +33,8 @@ def speed(  # noqa: PLR0917  # typer makes an option of each
     seed: Annotated[int, typer.Option(help="Draws the texts and the order of the rounds.")] = 0,
 ) -> None:
     """Clock hashee and its peers side by side on the same texts, each in its own process, in interleaved rounds."""
+    from transformers.utils import logging
+
     logging.disable_progress_bar()  # ours says more
     benchmark = Benchmark(
         workload=workload,
@@ -56,6 +56,8 @@ def speed(  # noqa: PLR0917  # typer makes an option of each
 
 def run(benchmark: Benchmark, json_file: Path | None, plot: Path | None, console: Console) -> list[Row]:
     """Run a benchmark, print each batch size as it is done, and write the reports."""
+    from hashee.speed.run import run_benchmark
+
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(prefix="hashee-speed-") as folder, Progress(*columns, console=console) as progress:

@@ -15,12 +15,8 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from hashee.errors import InputError
-from hashee.evaluating.compare import FIGURE, OWN, SPEEDUPS, TABLES
-from hashee.evaluating.compare import tradeoff as fit_tradeoff
-from hashee.evaluating.measure import evaluate as evaluate_model
-from hashee.evaluating.opening import read_run
 from hashee.evaluating.points import Point, read_points
-from hashee.evaluating.settings import EvaluateSettings
+from hashee.evaluating.settings import OWN, SPEEDUPS, TABLES, EvaluateSettings
 from hashee.fitting.settings import FitSettings
 from hashee.tasks.task import TaskData
 
@@ -41,6 +37,8 @@ _NoStatic = Annotated[bool, typer.Option("--no-static", help="Fit no shallower m
 
 def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) -> None:
     """Measure quality, cost and speed of a model on a split, with its exits and its worst examples."""
+    from hashee.evaluating.measure import evaluate as evaluate_model
+
     data = _load_data(folder, {name: options.pop(name) for name in _DATA})
     tradeoff_file = options.pop("tradeoff")
     points = () if tradeoff_file is None else read_points(tradeoff_file)
@@ -60,6 +58,8 @@ def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) ->
 
 def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
     """Read the examples that were named, or else those that the model was fitted to."""
+    from hashee.evaluating.opening import read_run
+
     given = {name: value for name, value in given.items() if value is not None}
     if "task" in given:
         return FitSettings(output=Path(), **given).load_data()
@@ -74,6 +74,9 @@ def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
 
 def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     """Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost."""
+    from hashee.evaluating.compare import FIGURE
+    from hashee.evaluating.compare import tradeoff as fit_tradeoff
+
     own: dict[str, Any] = {"speedups": options.pop("speedups") or SPEEDUPS, "hash": options.pop("hash") or TABLES}
     depths = options.pop("depths")
     own["depths"] = () if options.pop("no_static") else depths
@@ -137,8 +140,11 @@ class SeveralValues(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
+tradeoff.command_class = SeveralValues  # type: ignore[attr-defined]
+
+
 def _is_main() -> bool:
-    from hashee.fitting.processes import current_processes  # noqa: PLC0415  # its packages are an extra
+    from hashee.fitting.processes import current_processes  # its packages are an extra
 
     return current_processes().is_main
 

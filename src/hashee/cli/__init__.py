@@ -1,0 +1,149 @@
+"""The `hashee` command: a thin shell over the library, one file for each command.
+
+Nothing here or in `deferred` imports torch or transformers; a command imports what it uses when it is called.
+"""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from hashee import __version__
+from hashee.cli.deferred import DeferredCommand, DeferredGroup
+from hashee.cli.stopping import INTERRUPTED, Stopped, terminated_like_interrupted
+from hashee.errors import HasheeError, one_line
+
+BROKEN_PIPE = 1
+"""Exit code when nobody reads the output any more (`| head`)."""
+MENDABLE = 2
+"""Exit code for what a user can mend."""
+
+COMMANDS = (
+    DeferredGroup(name="table", help="Build and look at exit tables.", no_args_is_help=True),
+    DeferredGroup(name="export", help="Write converted models for other runtimes.", no_args_is_help=True),
+    DeferredCommand(
+        "fit",
+        "hashee.cli.fit:fit",
+        "Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev.",
+    ),
+    DeferredCommand(
+        "evaluate",
+        "hashee.cli.evaluate:evaluate",
+        "Measure quality, cost and speed of a model on a split, with its exits and its worst examples.",
+    ),
+    DeferredCommand(
+        "tradeoff",
+        "hashee.cli.evaluate:tradeoff",
+        "Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost.",
+    ),
+    DeferredCommand(
+        "predict", "hashee.cli.predict:predict", "Answer every text of a file with a converted model, as lines of JSON."
+    ),
+    DeferredCommand(
+        "flops",
+        "hashee.cli.flops:flops",
+        "Count what texts cost: the paper's count, the executed count and full depth.",
+    ),
+    DeferredCommand(
+        "explain",
+        "hashee.cli.explain:explain",
+        "Show every token of a text with its exit layer, and what the text costs.",
+    ),
+    DeferredCommand(
+        "speed",
+        "hashee.cli.speed:speed",
+        "Clock hashee and its peers side by side on the same texts, each in its own process, in interleaved rounds.",
+    ),
+)
+"""The help of each is the first line of its function's docstring, which a test compares."""
+COMMANDS[0].add_commands(
+    (
+        DeferredCommand("build", "hashee.cli.table:build_table", "Build an exit table and save it."),
+        DeferredCommand("show", "hashee.cli.table:show_table", "Print tokens and occurrences per layer."),
+    )
+)
+COMMANDS[1].add_commands(
+    (
+        DeferredCommand(
+            "onnx",
+            "hashee.cli.export:export_onnx",
+            "Write a converted model as one ONNX file with the exits inside, and its tokenizer.",
+        ),
+    )
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hashee {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Transformer encoders in which every token has a fixed exit layer."""
+
+
+def _make_app() -> Any:
+    bare = typer.Typer(cls=DeferredGroup, no_args_is_help=True)
+    bare.callback()(_options)
+    group: Any = get_command(bare)
+    group.add_commands(COMMANDS)
+    return group
+
+
+app = _make_app()
+
+
+def main() -> None:
+    """Run the command line: what users can mend is one line and exit code 2, Ctrl-C is 130 and SIGTERM 143."""
+    # Progress and loading reports of transformers would bury our own output.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    code: Any = None
+    with terminated_like_interrupted():
+        try:
+            try:
+                app()
+            except SystemExit as stopped:
+                code = stopped.code
+                if isinstance(stopped, Stopped):
+                    print(stopped.message, file=sys.stderr)
+            # What is still in the buffer must go out while its failure can be told.
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            code = INTERRUPTED
+        except BrokenPipeError:
+            _write_nowhere()
+            code = BROKEN_PIPE
+        except HasheeError as error:
+            code = _refuse(str(error))
+        except OSError as error:
+            _write_nowhere()
+            code = _refuse(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+    sys.exit(code)
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {one_line(message)}", file=sys.stderr)
+    return MENDABLE
+
+
+def _write_nowhere() -> None:
+    """Let what is still in the buffer of standard output go nowhere, so that it fails no second time at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""`hashee export onnx`: a converted model for other runtimes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def export_onnx(
+    model: Annotated[Path, typer.Argument(help="Folder of a converted model.")],
+    output: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 22.")] = 17,
+) -> None:
+    """Write a converted model as one ONNX file with the exits inside, and its tokenizer."""
+    import hashee
+    from hashee.export import export_onnx as export
+
+    loaded = hashee.load(model)
+    folder = export(loaded, output, tokenizer=loaded.tokenizer, opset=opset)
+    Console().print(f"saved to {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """What hashee must know of a model family: where its layers, embeddings and norms are."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from torch.nn import Module
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from hashee.block import Block
+
+# Where the classes are defined whose heads are known.
+_KNOWN_HEADS = ("transformers.", "hashee.models.")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,18 @@ class Adapter(ABC):
         "ForMultipleChoice",
         "ForNextSentencePrediction",
     )
-    """Heads that read the first position only; it must hold a token, not padding."""
+    """Ends of the names of heads that read the first position only; it must hold a token, not padding."""
+
+    def reads_first_row(self, model_class: type) -> bool:
+        """Tell whether a model of this class, converted or not, has a head that reads the first position only.
+
+        Known of the classes of transformers and of `hashee.models` themselves; a class of somebody else's may read any
+        position, whatever its name.
+        """
+        dense = dense_class_of(model_class)
+        module = sys.modules.get(dense.__module__)
+        is_known = dense.__module__.startswith(_KNOWN_HEADS) and getattr(module, dense.__name__, None) is dense
+        return is_known and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
 
     def layers(self, encoder: Any) -> list[Module]:
         """Return the Hugging Face layers in the order in which they run."""
@@ -141,6 +156,16 @@ class Adapter(ABC):
             inner=config.intermediate_size,
             looked_up=self.summed_embeddings is not None,
         )
+
+
+def dense_class_of(model_class: type) -> type:
+    """Return the class that a converted model's class was made from, and any other class as it is."""
+    ours = "hashee."
+    return next(
+        kind
+        for kind in model_class.__mro__
+        if not kind.__module__.startswith(ours) or kind.__module__.startswith(_KNOWN_HEADS)
+    )
 
 
 def positions_after_padding(input_ids: Tensor, padding_id: int) -> Tensor:

@@ -13,7 +13,7 @@ import hashee.block
 import hashee.encoder
 from architectures import FAMILIES, LAYERS, converted, encoder_of, make_exits, make_ids, make_model
 from hashee import native
-from kernels import FUSED, needs_kernels
+from which_kernels import FUSED, needs_kernels
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hashee import native
 from hashee.attention import Weights, attend_absorbed
 from hashee.linear import MOST_ROWS
 from hashee.plan import make_plan
-from kernels import needs_kernels
+from which_kernels import needs_kernels
 
 
 @needs_kernels

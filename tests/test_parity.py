@@ -13,7 +13,6 @@ import hashee.block
 import hashee.encoder
 import hashee.fused
 import hashee.linear
-import hashee.native
 import hashee.plan
 from architectures import (
     FAMILIES,
@@ -30,7 +29,7 @@ from architectures import (
 from hashee.adapters import ADAPTERS
 from hashee.block import Block
 from hashee.reference import run_reference
-from kernels import FUSED, needs_kernels
+from which_kernels import FUSED, needs_kernels, recorded_forms
 
 FORWARD_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -110,29 +109,6 @@ def test_every_form_of_attention_equals_reference(
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
     # Each case is one that no other is.
     assert ran == {(form, call)}
-
-
-def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
-    """Return a set that gets the form of every attention that runs after the first layer, and how it is called."""
-    ran: set[tuple[str, str]] = set()
-    plain, absorbed, in_one_call = hashee.block.attend, hashee.block.attend_absorbed, hashee.native.layers_
-
-    def call_plain(*arguments: Any, **options: Any) -> Tensor:
-        ran.add(("plain", "one by one"))
-        return plain(*arguments, **options)
-
-    def call_absorbed(*arguments: Any, **options: Any) -> Tensor:
-        ran.add(("absorbed", "one by one"))
-        return absorbed(*arguments, **options)
-
-    def call_all(states: Tensor, layers: Any, *arguments: Any, **options: Any) -> None:
-        ran.update({("absorbed" if layer.absorbs else "plain", "in one call") for layer in layers})
-        in_one_call(states, layers, *arguments, **options)
-
-    monkeypatch.setattr(hashee.block, "attend", call_plain)
-    monkeypatch.setattr(hashee.block, "attend_absorbed", call_absorbed)
-    monkeypatch.setattr(hashee.native, "layers_", call_all)
-    return ran
 
 
 @pytest.mark.parametrize("mask_kind", MASKS)

@@ -193,7 +193,6 @@ def test_four_times_is_four_times_on_real_dev_texts(data_dir: Path) -> None:
         for table in (
             ExitTable.from_importance(tokenizer, importance, budget),
             ExitTable.by_frequency(tokenizer, counts, 6, budget=budget, min_exit=0),
-            ExitTable.by_clusters(tokenizer, model, 6, budget=budget, min_exit=0),
             ExitTable.at_random(tokenizer, 6, budget=budget, min_exit=0),
         ):
             reached = count_flops(kind, dev, table, tokenizer).executed_speedup

@@ -1,12 +1,15 @@
 """Texts of made-up words with the frequencies of real ones, a tokenizer for them and what is counted on them."""
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hashee.hashing.counting import CorpusInfo, TokenCounts, count_tokens
 from hashee.importance import Importance
-from hashee.table import tokenizer_fingerprint
+from hashee.table import ExitTable, tokenizer_fingerprint
 
 WORDS = 4000
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -19,6 +22,8 @@ CONFIG = BertConfig(
 )
 CLS, SEP = 2, 3
 Ids = list[list[int]]
+Build = Callable[..., ExitTable]
+WAYS = ("importance", "frequency", "mutual information", "clusters", "random")
 
 
 def make_word_tokenizer() -> PreTrainedTokenizerBase:
@@ -61,3 +66,19 @@ def made_up_importance(words: PreTrainedTokenizerBase, ids: Ids, coarse: bool = 
     sums = worth * counts[:, None]
     corpus = CorpusInfo(len(ids), int(counts.sum()), "0" * 64)
     return Importance(sums, None, counts, "loss", corpus, tokenizer_fingerprint(words))
+
+
+def builders(words: PreTrainedTokenizerBase) -> dict[str, Build]:
+    """Return every way to build a table for a budget."""
+    counts, importance = counts_of(words, TRAIN), made_up_importance(words, TRAIN)
+    matrix = torch.randn(CONFIG.vocab_size, 8, generator=torch.Generator().manual_seed(0))
+    size = CONFIG.vocab_size
+    return {
+        "importance": lambda budget, **o: ExitTable.from_importance(words, importance, budget, **o),
+        "frequency": lambda budget, **o: ExitTable.by_frequency(words, counts, 6, budget=budget, vocab_size=size, **o),
+        "mutual information": lambda budget, **o: ExitTable.by_mutual_information(
+            words, counts, None, 6, budget=budget, vocab_size=size, **o
+        ),
+        "clusters": lambda budget, **o: ExitTable.by_clusters(words, matrix, 6, budget=budget, **o),
+        "random": lambda budget, **o: ExitTable.at_random(words, 6, budget=budget, vocab_size=size, **o),
+    }

@@ -24,12 +24,15 @@ def test_speedups_are_those_of_count_flops(family: str, exits_kind: str, reads_f
     assert speedup == pytest.approx(count.executed_speedup, rel=1e-12)
 
 
-def test_the_depth_is_the_tables() -> None:
-    ids = make_ids().tolist()
-    table = ExitTable.from_tensor(make_exits("random exits", layers=2), num_layers=2)
-    speedup = Budget.of(2, make_config("bert"), ids).speedup_of(table.exit_layers.numpy(), 2, counted=False)
-    shallow = hashee.count_flops(make_config("bert", num_hidden_layers=2), ids, table)
-    assert speedup == pytest.approx(shallow.executed_speedup, rel=1e-12)
+def test_the_depth_without_exits_is_the_models_unless_told() -> None:
+    ids, layers = make_ids().tolist(), make_exits("random exits", layers=2).numpy()
+    table = ExitTable.from_tensor(layers, num_layers=2)
+    for depth in (4, 2):
+        config = make_config("bert", num_hidden_layers=depth)
+        count = hashee.count_flops(config, ids, table).executed_speedup
+        assert Budget.of(2, config, ids).speedup_of(layers, 2, counted=False) == pytest.approx(count, rel=1e-12)
+        told = Budget.of(2, make_config("bert"), ids, full_layers=depth)
+        assert told.speedup_of(layers, 2, counted=False) == pytest.approx(count, rel=1e-12)
 
 
 def test_a_model_tells_what_its_head_reads() -> None:

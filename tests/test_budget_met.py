@@ -1,12 +1,10 @@
 """Tables meet the speed-up that was asked for: on the texts they are solved on, and on new ones of the same kind."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from transformers import AutoTokenizer, BertConfig, PreTrainedTokenizerBase
 
 import hashee
@@ -18,28 +16,7 @@ from hashee.hashing.frequency import rank_by_frequency
 from hashee.importance import Shrinkage
 from hashee.table import ExitTable
 from hashee.texts import read_texts
-from made_up_texts import CLS, CONFIG, NEW, SEP, TRAIN, Ids, counts_of, made_up_importance
-
-Build = Callable[..., ExitTable]
-
-
-def builders(words: PreTrainedTokenizerBase) -> dict[str, Build]:
-    """Return every way to build a table for a budget."""
-    counts, importance = counts_of(words, TRAIN), made_up_importance(words, TRAIN)
-    matrix = torch.randn(CONFIG.vocab_size, 8, generator=torch.Generator().manual_seed(0))
-    size = CONFIG.vocab_size
-    return {
-        "importance": lambda budget, **o: ExitTable.from_importance(words, importance, budget, **o),
-        "frequency": lambda budget, **o: ExitTable.by_frequency(words, counts, 6, budget=budget, vocab_size=size, **o),
-        "mutual information": lambda budget, **o: ExitTable.by_mutual_information(
-            words, counts, None, 6, budget=budget, vocab_size=size, **o
-        ),
-        "clusters": lambda budget, **o: ExitTable.by_clusters(words, matrix, 6, budget=budget, **o),
-        "random": lambda budget, **o: ExitTable.at_random(words, 6, budget=budget, vocab_size=size, **o),
-    }
-
-
-WAYS = ("importance", "frequency", "mutual information", "clusters", "random")
+from made_up_texts import CLS, CONFIG, NEW, SEP, TRAIN, WAYS, Build, Ids, builders, counts_of, made_up_importance
 
 
 @pytest.fixture(scope="module")

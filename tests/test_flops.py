@@ -80,16 +80,27 @@ def test_the_last_layer_of_a_classifier_is_counted_for_one_row() -> None:
     assert hashee.count_flops(classifier, make_ids()).executed_macs == counts[1].executed_macs
 
 
-def test_layer_count_is_the_formula_of_the_paper() -> None:
-    config = BertConfig()
-    d, h, f, n = 768, 12, 3072, 10
+def test_layers_of_bert_base_cost_what_they_do_by_hand() -> None:
+    # 10 tokens, 4 of them active from layer 2 on. One 768 x 768 product for one token is 589,824.
     table = hashee.ExitTable.from_tensor(torch.tensor([12] * 4 + [1] * 6), num_layers=12)
-    count = hashee.count_flops(config, [list(range(n))], table)
-    for layer, m in ((1, 10), (2, 4)):
-        expected = 2 * m * d**2 + 2 * n * d**2 + 2 * n * m * (d + h) + 4 * m * d + 2 * m * d * f
-        assert count.layers[layer - 1].macs == expected
-    assert count.paper_macs == sum(layer.macs for layer in count.layers)
-    assert count.full_depth_macs == count.bert_base_macs
+    count = hashee.count_flops(BertConfig(), [list(range(10))], table)
+    first, second = count.layers[:2]
+    assert (first.active, second.active) == (10, 4)
+    assert first.projections == 23_592_960  # 40 products: query, key, value, output of 10 tokens
+    assert second.projections == 16_515_072  # 28 products: keys and values of 10, queries and outputs of 4
+    assert (first.attention, second.attention) == (153_600, 61_440)  # 100 and 40 pairs, scored and summed up, of 768
+    assert (first.softmax, second.softmax) == (2_400, 960)  # the same pairs, twice, in 12 heads
+    assert (first.norms, second.norms) == (30_720, 12_288)  # two norms, twice 768 each
+    assert (first.feed_forward, second.feed_forward) == (47_185_920, 18_874_368)  # 8 products for each token
+    assert (first.macs, second.macs) == (70_965_600, 35_464_128)
+    assert count.paper_macs == 70_965_600 + 11 * 35_464_128
+    assert count.full_depth_macs == count.bert_base_macs == 12 * 70_965_600
+
+
+def test_bert_base_costs_what_is_published() -> None:
+    # 22.5 GFLOPs for 128 tokens, as papers on compressing BERT-base (TinyBERT, DynaBERT) have it.
+    count = hashee.count_flops(BertConfig(), [list(range(128))])
+    assert 2 * count.full_depth_macs == pytest.approx(22.5e9, rel=0.01)
 
 
 def test_without_table_the_model_runs_at_full_depth() -> None:

@@ -13,10 +13,7 @@ import hashee.block
 import hashee.encoder
 from architectures import FAMILIES, LAYERS, converted, encoder_of, make_exits, make_ids, make_model
 from hashee import native
-
-needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
-FUSED = {"bart", "bert", "camembert", "cpt", "distilbert", "elasticbert", "electra", "roberta", "xlm-roberta"}
-"""Families with layers of their own, norms after the sums and no position bias."""
+from which_kernels import FUSED, needs_kernels
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from hashee import native
 from hashee.attention import Weights, attend_absorbed
 from hashee.linear import MOST_ROWS
 from hashee.plan import make_plan
-
-needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
+from which_kernels import needs_kernels
 
 
 @needs_kernels

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig
 
-from hashee.adapters import Adapter, EncoderShape, adapter_for
+from hashee.adapters import EncoderShape, adapter_for
 from hashee.errors import InputError, TableError
-from hashee.flops import executed_macs, layer_cost, token_ids
+from hashee.flops import executed_macs, head_reads_first_row, layer_cost, token_ids
+from hashee.hashing.budgeted import Seen
 
 Counts = NDArray[np.int64]
 
@@ -28,9 +29,10 @@ class Budget:
     ids: (tokens,) the ids of all texts one after the other, special tokens included; lengths: (texts,).
     reads_first_row: whether the head reads the first position only.
     held_out: whether tables are built from other texts than these. If not, new texts will hold tokens that a table's
-    corpus never showed, which cost the full depth; the count allows for them.
+    corpus never showed, which cost the full depth; the count allows for them. None: each table tells, see `is_corpus`.
     texts_with: (vocab,) in how many texts of the tables' corpus each token is, if these texts are a part of it only.
     full_layers: depth of the model without exits; None if it is that of the table.
+    cut: whether texts were cut at the model's length.
     """
 
     speedup: float
@@ -38,15 +40,18 @@ class Budget:
     ids: Counts
     lengths: Counts
     reads_first_row: bool = False
-    held_out: bool = False
+    held_out: bool | None = None
     texts_with: Counts | None = None
     full_layers: int | None = None
+    cut: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.speedup < float("inf"):
             raise TableError(f"speedup={self.speedup} must be a positive number, such as 3 for a third of the cost")
         if not len(self.ids) or len(self.ids) != self.lengths.sum():
             raise InputError(f"a budget needs texts to count on: {len(self.ids)} ids in {len(self.lengths)} texts")
+        if self.ids.min() < 0:
+            raise InputError(f"token id {self.ids.min()} of the budget's texts is negative; pass ids of a tokenizer")
         if self.texts_with is not None and len(self.texts_with) <= self.ids.max():
             raise InputError(
                 f"texts_with has {len(self.texts_with)} tokens, but token id {self.ids.max()} is in the texts"
@@ -61,41 +66,56 @@ class Budget:
         tokenizer: Any = None,
         *,
         reads_first_row: bool | None = None,
-        held_out: bool = False,
+        held_out: bool | None = None,
         texts_with: Counts | None = None,
         full_layers: int | None = None,
     ) -> "Budget":
         """Take the sizes of a model, and texts as `count_flops` does.
 
         texts_or_ids: texts, pairs, or token id lists that include the special tokens. reads_first_row: a model tells
-        by its head; for a config it is False unless given.
+        by its head; for a config it is False unless given. full_layers: by default the depth of the model. The rest is
+        as in `Budget`.
         """
-        is_config = isinstance(model_or_config, PreTrainedConfig)
-        config = model_or_config if is_config else model_or_config.config
+        config = model_or_config if isinstance(model_or_config, PreTrainedConfig) else model_or_config.config
         adapter = adapter_for(config)
-        if reads_first_row is None:
-            reads_first_row = not is_config and _reads_first_row(model_or_config, adapter)
-        lists = [
-            np.asarray(ids, dtype=np.int64) for ids in token_ids(texts_or_ids, tokenizer, adapter.max_length(config))
-        ]
+        shape, limit = adapter.shape(config), adapter.max_length(config)
+        lists = [np.asarray(ids, dtype=np.int64) for ids in token_ids(texts_or_ids, tokenizer, limit)]
+        lengths = np.array([len(ids) for ids in lists], dtype=np.int64)
+        limit = min(limit, getattr(tokenizer, "model_max_length", limit))
         return cls(
             speedup,
-            adapter.shape(config),
+            shape,
             np.concatenate(lists) if lists else np.empty(0, dtype=np.int64),
-            np.array([len(ids) for ids in lists], dtype=np.int64),
-            reads_first_row,
+            lengths,
+            head_reads_first_row(model_or_config) if reads_first_row is None else reads_first_row,
             held_out,
             texts_with,
-            full_layers,
+            shape.layers if full_layers is None else full_layers,
+            cut=bool((lengths >= limit).any()),
         )
 
-    def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
-        """Return the speed-up that a table reaches on new texts like these.
+    def is_corpus(self, seen: Seen | None) -> bool:
+        """Tell whether these are the texts that a table was built from, so that new texts hold tokens it does not know.
 
-        exit_layers: (vocab,). counted: whether the table knows the tokens of a corpus only, and sends all others to the
-        last layer; then, unless that was another corpus, tokens that only one text showed count as unseen there.
+        seen: what the table knows of its corpus; None if it knows the whole vocabulary. The texts are the corpus if
+        they are as many and hold each of its token types as often, or less often because texts were cut.
         """
-        if self.ids.max() >= len(exit_layers) or self.ids.min() < 0:
+        if seen is None or self.held_out is not None:
+            return seen is not None and not self.held_out
+        if self.texts_with is not None:
+            return True
+        if len(self.lengths) != seen.num_texts:
+            return False
+        here = np.bincount(self.ids, minlength=int(seen.ids.max(initial=-1)) + 1)[seen.ids]
+        return bool(np.all(here <= seen.occurrences if self.cut else here == seen.occurrences))
+
+    def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
+        """Return the speed-up that a table reaches on these texts, or on new texts like these.
+
+        exit_layers: (vocab,). counted: whether the table knows the tokens of these texts only, and sends all others to
+        the last layer (`is_corpus`); then tokens that only one text showed count as unseen there.
+        """
+        if self.ids.max() >= len(exit_layers):
             raise InputError(
                 f"token id {self.ids.max()} of the budget's texts is outside the table of {len(exit_layers)} tokens; "
                 f"use one tokenizer for both"
@@ -149,11 +169,3 @@ class Budget:
 def enough_held_out(texts: int) -> bool:
     """Tell whether held-out texts are enough to count a speed-up on; fewer tell less than the training texts do."""
     return texts >= _LEAST_HELD_OUT
-
-
-def _reads_first_row(model: Any, adapter: Adapter) -> bool:
-    """Tell whether a model's head reads the first position only, converted or to be converted."""
-    encoder = getattr(model, "hashed_encoder", None)
-    if encoder is not None:
-        return bool(encoder.reads_first_row)
-    return type(model).__name__.endswith(adapter.heads_on_first_row or ("\0",))

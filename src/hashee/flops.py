@@ -120,7 +120,7 @@ def count_flops(
 
     texts_or_ids: any iterable of texts, (text, text) pairs, or token id lists that include the special tokens. Texts
     are cut at the model's length. Without `table`, a converted model's own is used; other models run at full depth.
-    reads_first_row: whether the head reads the first position only; a converted model knows, for others it is False.
+    reads_first_row: whether the head reads the first position only; a model tells, for a config it is False.
     """
     config = model_or_config if isinstance(model_or_config, PreTrainedConfig) else model_or_config.config
     adapter = adapter_for(config)
@@ -133,7 +133,7 @@ def count_flops(
     elif table.tokenizer_fingerprint is not None:
         table.check(tokenizer=tokenizer)
     if reads_first_row is None:
-        reads_first_row = getattr(getattr(model_or_config, "hashed_encoder", None), "reads_first_row", False)
+        reads_first_row = head_reads_first_row(model_or_config)
 
     n, m = _lengths_and_active(table, token_ids(texts_or_ids, tokenizer, adapter.max_length(config)))
     layers = tuple(layer_cost(shape, number, n, m[:, number]) for number in range(1, table.num_layers + 1))
@@ -146,6 +146,16 @@ def count_flops(
         full_depth_macs=shape.layers * layer_cost(shape, 0, n, n).macs,
         bert_base_macs=BERT_BASE.layers * layer_cost(BERT_BASE, 0, n, n).macs,
     )
+
+
+def head_reads_first_row(model_or_config: Any) -> bool:
+    """Tell whether a model's head reads the first position only, converted or to be converted; a config has no head."""
+    if isinstance(model_or_config, PreTrainedConfig):
+        return False
+    encoder = getattr(model_or_config, "hashed_encoder", None)
+    if encoder is not None:
+        return bool(encoder.reads_first_row)
+    return adapter_for(model_or_config.config).reads_first_row(type(model_or_config))
 
 
 def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:

@@ -15,6 +15,7 @@ from hashee.errors import ImpossibleSpeedup
 from hashee.fitting import clocked, tables
 from hashee.fitting.clocked import CLOSE, TRIES, Clock, table_for_time
 from hashee.model import HashedModel
+from hashee.speed import rounds
 from hashee.speed.rounds import alternate
 from hashee.tasks import Kind
 from small_tokenizer import make_tokenizer
@@ -97,13 +98,57 @@ def test_runs_take_turns_and_the_first_comes_last_next_time() -> None:
     assert min(seconds[1]) >= 0.01
 
 
-@pytest.mark.parametrize(("seconds", "texts"), [(0.1, 1280), (1.0, 128), (9.0, 64), (0.001, 2000)])
-def test_a_round_has_as_many_texts_as_keep_the_dense_model_busy(
-    seconds: float, texts: int, backbone: Path, monkeypatch: pytest.MonkeyPatch
+class Machine:
+    """A processor that takes a given time for a text, and a clock that shows it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dense: float, with_exits: float = 1.0) -> None:
+        self.now, self.stalls = 0.0, [0.0]
+        self.seconds = {False: dense, True: with_exits}
+        monkeypatch.setattr(rounds.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(clocked, "predict", self.run_dense)
+        monkeypatch.setattr(HashedModel, "predict", self.run_with_exits)
+
+    def run(self, texts: Any, with_exits: bool) -> list[Any]:
+        self.now += len(texts) * self.seconds[with_exits] + (self.stalls.pop() if self.stalls else 0.0)
+        return []
+
+    def run_dense(self, scorer: Any, texts: Any, *arguments: Any, **options: Any) -> list[Any]:
+        return self.run(texts, with_exits=False)
+
+    def run_with_exits(self, texts: Any, **options: Any) -> list[Any]:
+        return self.run(texts, with_exits=True)
+
+
+@pytest.mark.parametrize("milliseconds", [1.2, 2, 5, 30])
+def test_a_round_keeps_the_dense_model_busy_for_two_seconds(
+    milliseconds: float, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clocked, "alternate", lambda runs, rounds: [(seconds,) * rounds for _ in runs])
+    machine = Machine(monkeypatch, dense=milliseconds / 1000)
+    model: Any = AutoModelForSequenceClassification.from_pretrained(backbone)
+    clock = Clock.on(["the film"] * 5000, model, model, make_tokenizer())
+    began = machine.now
+    clock._run_dense()
+    assert machine.now - began == pytest.approx(2.0, abs=milliseconds / 1000)
+
+
+@pytest.mark.parametrize(("milliseconds", "texts"), [(0.01, 2000), (140, 64)])
+def test_a_round_has_neither_too_many_texts_nor_too_few(
+    milliseconds: float, texts: int, backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Machine(monkeypatch, dense=milliseconds / 1000)
     model: Any = AutoModelForSequenceClassification.from_pretrained(backbone)
     assert len(Clock.on(["the film"] * 5000, model, model, make_tokenizer()).texts) == texts
+
+
+def test_one_stall_does_not_change_the_speedup(backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, dense=0.006, with_exits=0.002)
+    model: Any = AutoModelForSequenceClassification.from_pretrained(backbone)
+    tokenizer = make_tokenizer()
+    clock = Clock.on(["the film"] * 5000, model, model, tokenizer)
+    # Of the twelve runs that follow, warm-up included, the fifth takes a minute longer.
+    machine.stalls = [0.0] * 5 + [60.0] + [0.0] * 4
+    assert clock.speedup(ExitTable.at_random(tokenizer, 3, num_buckets=1)) == pytest.approx(3.0)
+    assert not machine.stalls, "the stall was met"
 
 
 def test_a_real_clock_leaves_the_dense_model_as_it_is(backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hashee.block import Block
 
+# Where the classes are defined whose heads are known.
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -67,11 +69,13 @@ class Adapter(ABC):
     """How the classes end whose heads read the first position only; it must hold a token, not padding."""
 
     def reads_first_row(self, model_class: type) -> bool:
-        """Say whether the head of a dense class reads the first position only.
+        """Say whether a model of this class, converted or not, has a head that reads the first position only.
 
-        That is known of classes that this family's library defines; whoever writes their own may read all rows.
+        Known of the classes of transformers and of hashee itself; a class of somebody else's may read any position,
+        whatever its name.
         """
-        return is_library_class(model_class) and model_class.__name__.endswith(self.heads_on_first_row or ("\0",))
+        dense: type = getattr(model_class, "dense_class", model_class)
+        return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
 
     def layers(self, encoder: Any) -> list[Module]:
         """Return the Hugging Face layers in the order in which they run."""

@@ -20,7 +20,7 @@ from hashee.fitting.clocked import Clock, table_for_time
 from hashee.fitting.encoding import Array, Encoded
 from hashee.fitting.settings import MACS, TIME, FitSettings
 from hashee.fitting.stage import fingerprint_of, read_json, write_json
-from hashee.hashing.budgeted import Scale, check_possible
+from hashee.hashing.budgeted import Scale, Seen, check_possible
 from hashee.hashing.reliability import PARTS
 from hashee.hashing.vocabulary import Vocabulary
 from hashee.importance import GROUPS, Importance, Movement, Prior, Shrinkage, measure_importance, measure_movement
@@ -87,11 +87,17 @@ def _refuse_impossible_macs(speedup: float, settings: FitSettings, inputs: Table
     first, last = settings.min_exit or 0, inputs.backbone.depth
     for kind in settings.hashes:
         budget = _budget_for(kind, speedup, inputs, model)
-        counted = kind not in _OF_WHOLE_VOCABULARY
-        seen = np.unique(np.concatenate(_corpus_of(kind, inputs))) if counted else np.arange(vocabulary.size)
-        ids = np.setdiff1d(seen, vocabulary.special_ids)
+        seen = None if kind in _OF_WHOLE_VOCABULARY else _seen_in(_corpus_of(kind, inputs), vocabulary)
+        ids = np.setdiff1d(np.arange(vocabulary.size), vocabulary.special_ids) if seen is None else seen.ids
         all_alike = partial(_all_at, len(ids), first, last)
-        check_possible(Scale(ids, last, vocabulary.size, all_alike, ordered=False, counted=counted), budget)
+        check_possible(Scale(ids, last, vocabulary.size, all_alike, ordered=False, seen=seen), budget)
+
+
+def _seen_in(rows: Sequence[Array], vocabulary: Vocabulary) -> Seen:
+    """Return what texts show of the token types that may exit."""
+    ids, occurrences = np.unique(np.concatenate(rows), return_counts=True)
+    exits = ~np.isin(ids, vocabulary.special_ids)
+    return Seen(ids[exits], occurrences[exits], len(rows))
 
 
 def _refuse_impossible_time(speedup: float, settings: FitSettings, inputs: TableInputs, model: Any) -> None:

@@ -23,12 +23,24 @@ _MOST_HELD = 40
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What the corpus that a table is built from showed of the types that exit.
+
+    ids, occurrences: (types,) how often it holds each of them; num_texts: how many texts it has.
+    """
+
+    ids: NDArray[np.int64]
+    occurrences: NDArray[np.int64]
+    num_texts: int
+
+
+@dataclass(frozen=True)
 class Scale:
     """Exit layers for every place from 0 (cheapest) to 1 (dearest); they never fall from one place to a later one.
 
     ids: (types,) the ids that exit; all others stay to the last layer. layers_at: place -> (types,).
     ordered: whether no type may exit before one that stands earlier in `ids`.
-    counted: whether the types are those that a corpus showed, so that new texts hold others.
+    seen: the corpus that showed these types, so that new texts hold others; None if they are the whole vocabulary.
     """
 
     ids: NDArray[np.int64]
@@ -36,7 +48,7 @@ class Scale:
     vocab_size: int
     layers_at: Callable[[float], Layers]
     ordered: bool
-    counted: bool
+    seen: Seen | None
 
     def below(self, place: float, ceiling: Layers) -> Layers:
         """Return the layers at a place, none above its type's ceiling. (types,)"""
@@ -52,7 +64,7 @@ class Scale:
 
     def speedup(self, layers: Layers, budget: "Budget") -> float:
         """Return what the layers of the types reach on the texts of a budget."""
-        return budget.speedup_of(self.exit_layers(layers), self.num_layers, counted=self.counted)
+        return budget.speedup_of(self.exit_layers(layers), self.num_layers, counted=budget.is_corpus(self.seen))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hashee.errors import TableError
 from hashee.hashing.buckets import Buckets
-from hashee.hashing.budgeted import Scale, Solution, solve
+from hashee.hashing.budgeted import Scale, Seen, Solution, solve
 from hashee.hashing.counting import CorpusInfo, TokenCounts
 from hashee.hashing.vocabulary import Vocabulary
 
@@ -46,7 +46,8 @@ def draft_of_ranking(
         exit_layers = buckets.layers_of_ranking(ranking, vocabulary.size)
     else:
         places = np.arange(len(ranking)) / len(ranking)
-        solution = _solved(buckets, ranking, places, vocabulary, counted=True)
+        seen = Seen(ranking, counts.occurrences[ranking], counts.num_texts)
+        solution = _solved(buckets, ranking, places, vocabulary, seen)
         exit_layers, parameters = solution.exit_layers, parameters | solution.settings(buckets.budget)
     return Draft(
         exit_layers,
@@ -78,7 +79,7 @@ def draft_of_places(
         exit_layers[ids] = buckets.layers()[(places * buckets.num_buckets).astype(np.int64)]
     else:
         order = np.argsort(places, kind="stable")
-        solution = _solved(buckets, ids[order], places[order], vocabulary, counted=False)
+        solution = _solved(buckets, ids[order], places[order], vocabulary, seen=None)
         exit_layers, parameters = solution.exit_layers, parameters | solution.settings(buckets.budget)
     return Draft(
         exit_layers,
@@ -94,8 +95,7 @@ def _solved(
     ids: NDArray[np.int64],
     places: NDArray[np.float64],
     vocabulary: Vocabulary,
-    *,
-    counted: bool,
+    seen: Seen | None,
 ) -> Solution:
     """Move the cuts between the buckets until the budget is met. ids, places: (assigned,), in order."""
     assert buckets.budget is not None
@@ -103,7 +103,7 @@ def _solved(
     def layers_at(position: float) -> NDArray[np.int64]:
         return buckets.layers_at(places, position / (1 - position) if position < 1 else np.inf)
 
-    scale = Scale(ids, buckets.num_layers, vocabulary.size, layers_at, ordered=True, counted=counted)
+    scale = Scale(ids, buckets.num_layers, vocabulary.size, layers_at, ordered=True, seen=seen)
     return solve(scale, buckets.budget)
 
 

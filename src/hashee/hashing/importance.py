@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hashee.errors import TableError, TableMismatch
 from hashee.hashing.buckets import whole_number
-from hashee.hashing.budgeted import Scale, solve
+from hashee.hashing.budgeted import Scale, Seen, solve
 from hashee.hashing.choices import MOST_RARITY, Prior
 from hashee.hashing.clusters import input_embeddings
 from hashee.hashing.counting import CorpusInfo
@@ -226,7 +226,8 @@ def draft(
     price = choices.budget.update_costs(depth)
     # In units of one average update, so that lambda is the worth below which an average update is left out.
     prices = Prices.of(worth, price / price.mean(), choices.min_exit)
-    scale = Scale(ids, depth, vocabulary.size, prices.layers_at, ordered=False, counted=True)
+    seen = Seen(ids, importance.counts[ids], importance.corpus.num_texts)
+    scale = Scale(ids, depth, vocabulary.size, prices.layers_at, ordered=False, seen=seen)
     solution = solve(scale, choices.budget)
     return Draft(
         solution.exit_layers,

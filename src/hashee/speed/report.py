@@ -1,11 +1,13 @@
 """Rows for readers: a table on the console, a JSON list, a plot of throughput against batch size."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +17,42 @@ from hashee.packages import require
 from hashee.speed.protocol import Row
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of the table, and how it shows a row."""
+
+    header: str
+    shown: Callable[[Row], str]
+
+
+def _number(name: str, form: str) -> Callable[[Row], str]:
+    def shown(row: Row) -> str:
+        value = getattr(row, name)
+        return "" if value is None else format(value, form)
+
+    return shown
+
+
+def _of_rounds(row: Row) -> str:
+    return "" if row.ratio_min is None else f"{row.ratio_min:.2f}-{row.ratio_max:.2f}"
+
+
+NAME = Column("peer", lambda row: row.name)
+COLUMNS = (
+    Column("texts/s", _number("texts_per_second", ",.1f")),
+    Column("ratio", _number("ratio", ".2f")),
+    Column("of rounds", _of_rounds),
+    Column("layers", lambda row: str(row.depth)),
+    Column("of peak", _number("utilisation", ".0%")),
+    Column("MB", _number("peak_memory_mb", ",.0f")),
+    Column("type", lambda row: row.dtype),
+    Column("GFLOP/s", _number("executed_gflops", ".1f")),
+    Column("spread", _number("spread", ".0%")),
+    Column("differs", _number("max_difference", ".0e")),
+)
+"""What matters most comes first: a narrow terminal has no room for the others."""
+
+
 def as_table(rows: Sequence[Row]) -> RenderableType:
     """Return the rows of one batch size as a table, fastest last, and below it those that were skipped."""
     measured = sorted((row for row in rows if row.texts_per_second), key=lambda row: row.texts_per_second or 0.0)
@@ -22,15 +60,40 @@ def as_table(rows: Sequence[Row]) -> RenderableType:
     if not measured:
         return Group(*skipped)
     first = measured[0]
-    table = Table(title=title(first), title_justify="left")
-    table.add_column("peer")
-    for column in ("layers", "type", "texts/s", "ratio", "of rounds", "GFLOP/s", "of peak", "spread", "MB", "differs"):
-        table.add_column(column, justify="right")
-    for row in measured:
-        table.add_row(*_cells(row))
-    peak = Text(f"sgemm peak {first.sgemm_gflops:.1f} GFLOP/s; ratio: to transformers, full depth, length-sorted")
+    reference = "transformers training" if first.task == "training" else "transformers, full depth, length-sorted"
+    peak = Text(f"sgemm peak {first.sgemm_gflops:.1f} GFLOP/s; ratio: to {reference}")
     notes = [Text(f"note: {first.note}")] if first.note else []
-    return Group(table, peak, *notes, *skipped)
+    return Group(Text(title(first), style="bold"), WholeColumns(measured), peak, *notes, *skipped)
+
+
+@dataclass(frozen=True)
+class WholeColumns:
+    """A table of as many columns as there is room for, whose names and numbers are never cut."""
+
+    rows: Sequence[Row]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = [NAME]
+        for column in COLUMNS:
+            if self._width([*shown, column]) <= options.max_width:
+                shown.append(column)
+        table = Table()
+        for column in shown:
+            table.add_column(column.header, justify="left" if column is NAME else "right", no_wrap=column is not NAME)
+        for row in self.rows:
+            table.add_row(*(Text(column.shown(row)) for column in shown))
+        yield table
+        missing = [column.header for column in COLUMNS if column not in shown]
+        if missing:
+            yield Text(f"no room for: {', '.join(missing)}; see --json, or widen the terminal")
+
+    def _width(self, columns: Sequence[Column]) -> int:
+        """Return how many characters a table of these columns takes."""
+        widths = [
+            max(cell_len(column.header), *(cell_len(column.shown(row)) for row in self.rows)) for column in columns
+        ]
+        # A space on both sides of every cell, and lines between them and at the edges.
+        return sum(widths) + 3 * len(columns) + 1
 
 
 def title(row: Row) -> str:
@@ -38,26 +101,6 @@ def title(row: Row) -> str:
     return (
         f"{row.model}, {row.task}, {row.workload}, batch {row.batch_size}: {row.texts:,} texts, {row.tokens:,} tokens, "
         f"{row.threads} threads, {row.rounds} rounds"
-    )
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    def shown(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
-
-    of_rounds = "" if row.ratio_min is None else f"{row.ratio_min:.2f}-{row.ratio_max:.2f}"
-    return (
-        row.name,
-        str(row.depth),
-        row.dtype,
-        shown(row.texts_per_second, ",.1f"),
-        shown(row.ratio, ".2f"),
-        of_rounds,
-        shown(row.executed_gflops, ".1f"),
-        shown(row.utilisation, ".0%"),
-        shown(row.spread, ".0%"),
-        shown(row.peak_memory_mb, ",.0f"),
-        shown(row.max_difference, ".0e"),
     )
 
 

@@ -97,6 +97,7 @@ def run_benchmark(
     peers = select(benchmark.model, benchmark.training, benchmark.peers)
     report("saving the model", 0, 1)
     config = save_model(benchmark.model, folder / "model")
+    report(f"reading texts of {benchmark.workload} and counting tokens", 0, 1)
     workload = load_workload(benchmark.workload, min(EXIT_LAYERS, config.num_hidden_layers))
     workload.table.save(folder / "table")
     for number, batch_size in enumerate(benchmark.batch_sizes):
@@ -108,7 +109,8 @@ def run_benchmark(
 
         def overall(what: str, done: int, steps: int, number: int = number, size: int = batch_size) -> None:
             sizes = len(benchmark.batch_sizes)
-            report(f"batch {size}: {what}", number * steps + done, sizes * steps)
+            which = f"batch {size}, " if sizes > 1 else ""
+            report(f"{which}{what}", number * steps + done, sizes * steps)
 
         yield measure(course, peers, overall, start)
 
@@ -126,6 +128,7 @@ def measure(course: Course, peers: Sequence[Peer], report: Report, start: float)
                 warm_up(entry)
         differences = compare(entries)
 
+        report("measuring the peak of this machine", 2 * len(peers), steps)
         sgemm = stack.enter_context(WorkerProcess("sgemm", benchmark.threads, course.folder / "sgemm.log"))
         peaks: list[float] = []
         duration = 0.0
@@ -164,11 +167,11 @@ def load_all(course: Course, entries: Sequence[Entry], stack: ExitStack, report:
         # Peers of one depth share files, so they are made one after the other.
         prepared: dict[str, str | None] = {}
         for entry in same_depth:
+            report(f"loading {entry.peer.name}", len(loaded), steps)
             reason = load(course, entry, stack, prepared)
             if reason is not None:
                 entry.drop(reason)
             loaded.append(entry.peer.name)
-            report(f"{'loaded' if reason is None else 'skipped'} {entry.peer.name}", len(loaded), steps)
 
     with ThreadPoolExecutor(max_workers=course.benchmark.threads) as pool:
         list(pool.map(load_depth, by_depth.values()))

@@ -20,8 +20,10 @@ from hashee.evaluating.compare import tradeoff as fit_tradeoff
 from hashee.evaluating.measure import evaluate as evaluate_model
 from hashee.evaluating.opening import read_run
 from hashee.evaluating.points import Point, read_points
-from hashee.evaluating.settings import EvaluateSettings
+from hashee.evaluating.settings import PANELS, EvaluateSettings
+from hashee.fitting.settings import PANELS as FIT_PANELS
 from hashee.fitting.settings import FitSettings
+from hashee.options import LAST, Panels, option
 from hashee.tasks.task import TaskData
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
@@ -29,13 +31,16 @@ _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "l
 _SEVERAL = ("--speedups", "--hash", "--depths")
 
 _Folder = Annotated[str, typer.Argument(help="Folder of a fitted, converted, exported or dense model.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.", rich_help_panel="Report")]
 _Output = Annotated[Path | None, typer.Option(help="Folder for evaluation.json and report.html.")]
-_NoDense = Annotated[bool, typer.Option("--no-dense", help="Compare with no dense model.")]
-_Tradeoff = Annotated[Path | None, typer.Option(help="A tradeoff.json, to be drawn into report.html.")]
+_NoDense = Annotated[bool, typer.Option("--no-dense", help="Compare with no dense model.", rich_help_panel="Model")]
+_Tradeoff = Annotated[
+    Path | None, typer.Option(help="A tradeoff.json to draw into report.html.", rich_help_panel="Report")
+]
 _Speedups = Annotated[list[float] | None, typer.Option(help=f"Default: {' '.join(f'{each:g}' for each in SPEEDUPS)}.")]
 _Hashes = Annotated[list[str] | None, typer.Option(help=f"Kinds of exit tables; default: {' '.join(TABLES)}.")]
-_Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below the backbone's.")]
+_Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below.")]
+_PointsAsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.", rich_help_panel=LAST)]
 _NoStatic = Annotated[bool, typer.Option("--no-static", help="Fit no shallower models without exits.")]
 
 
@@ -148,7 +153,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _options(settings: Any, names: Iterable[str]) -> list[inspect.Parameter]:
+def _options(settings: Any, names: Iterable[str], panels: Panels) -> list[inspect.Parameter]:
     """Return fields of settings as typer reads options."""
     hints = get_type_hints(settings, include_extras=True)
     defaults = {field.name: None if field.default is MISSING else field.default for field in fields(settings)}
@@ -157,7 +162,7 @@ def _options(settings: Any, names: Iterable[str]) -> list[inspect.Parameter]:
         kind, text = get_args(hints[name])
         # What a model was fitted to is known from its folder, and a missing output is for the fit to notice.
         kind = {"task": str | None, "output": Path | None}.get(name, kind)
-        made.append(_option(name, Annotated[kind, typer.Option(help=text)], defaults[name]))
+        made.append(_option(name, Annotated[kind, option(name, kind, text, defaults[name], panels)], defaults[name]))
     return made
 
 
@@ -178,8 +183,8 @@ _set_parameters(
     evaluate,
     [
         _positional("folder", _Folder),
-        *_options(FitSettings, _DATA),
-        *_options(EvaluateSettings, [field.name for field in fields(EvaluateSettings)]),
+        *_options(FitSettings, _DATA, FIT_PANELS),
+        *_options(EvaluateSettings, [field.name for field in fields(EvaluateSettings)], PANELS),
         _option("no_dense", _NoDense, default=False),
         _option("tradeoff", _Tradeoff, default=None),
         _option("output", _Output, default=None),
@@ -194,7 +199,7 @@ _set_parameters(
         _option("hash", _Hashes, default=None),
         _option("depths", _Depths, default=None),
         _option("no_static", _NoStatic, default=False),
-        *_options(FitSettings, [field.name for field in fields(FitSettings) if field.name not in OWN]),
-        _option("as_json", _AsJson, default=False),
+        *_options(FitSettings, [field.name for field in fields(FitSettings) if field.name not in OWN], FIT_PANELS),
+        _option("as_json", _PointsAsJson, default=False),
     ],
 )

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from hashee.speed.run import Report
+from hashee.speed.protocol import Report
 
 SECONDS_BETWEEN_LINES = 2.0
 # Often enough to be seen moving, rarely enough not to take time from what is measured.

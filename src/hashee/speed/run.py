@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from hashee.speed.cost import COSTS, Work
 from hashee.speed.machine import describe_machine, memory_mb
 from hashee.speed.peers import EXIT_LAYERS, REFERENCE, TRAINING_REFERENCE, Outputs, Peer, select
 from hashee.speed.process import WorkerFailed, WorkerProcess
-from hashee.speed.protocol import Benchmark, Job, Row, Timing, add_ratios, fill_row
+from hashee.speed.protocol import Benchmark, Job, Report, Row, Timing, add_ratios, fill_row
 from hashee.speed.workloads import Workload, load_workload, save_model
 
 SGEMM_SIZE = 2048
@@ -29,9 +29,6 @@ PAUSE = 0.05
 TOLERANCE = 1e-3
 # Below this share of free memory the machine would start to swap, and all clocks with it.
 FREE_MEMORY = 0.08
-
-Report = Callable[[str, int, int], None]
-"""Told what happens now, the steps done and the steps in all."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from hashee.speed.cost import COSTS
 from hashee.speed.machine import describe_machine
 from hashee.speed.peers import PEERS, REFERENCE, TRAINING_REFERENCE, Peer, register, select
 from hashee.speed.protocol import Benchmark, Job, Row, Timing, add_ratios, fill_row
-from hashee.speed.report import COLUMNS, as_table, read_json, write_json, write_plot
+from hashee.speed.report import COLUMNS, as_table, read_json, speed_figure, write_json, write_plot
 from hashee.speed.workloads import load_workload
 
 KEYS = {"name", "texts_per_second", "ratio", "executed_gflops", "utilisation", "peak_memory_mb"}
@@ -108,6 +110,28 @@ def test_plot_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").stat().st_size > 1000
     with pytest.raises(HasheeError, match="nothing to plot"):
         write_plot([Row("out", skipped="x")], tmp_path / "empty.png")
+
+
+@pytest.mark.parametrize("sizes", [(32,), (1, 8, 32, 128)])
+def test_no_text_of_the_plot_lies_on_another(sizes: tuple[int, ...]) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        row(peer.name, (0.5 + 0.2 * number) / size**0.3, 0.6 / size**0.3, batch_size=size)
+        for size in sizes
+        for number, peer in enumerate(select("minilm", False))
+    ]
+    figure = speed_figure(rows)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    legend = [text for each in figure.legends for text in each.get_texts()]
+    texts = [*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both"), *legend]
+    written = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
+    for (one, box), (two, other) in combinations(written, 2):
+        assert not box.overlaps(other), f"{one!r} and {two!r}"
+    names = {f"{each.name} ({each.depth} layers)" for each in rows}
+    assert names <= {text for text, _ in written}
+    numbers = [text for text, _ in written if text not in names]
+    assert len(numbers) >= 4 and all(re.fullmatch(r"[\d,.]+", number) for number in numbers), numbers
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 16])

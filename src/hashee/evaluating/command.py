@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
 
 from hashee.errors import InputError
-from hashee.evaluating.compare import FIGURE, OWN, SPEEDUPS, TABLES
+from hashee.evaluating.compare import FIGURE, OWN, POINTS, SPEEDUPS, TABLES
 from hashee.evaluating.compare import tradeoff as fit_tradeoff
 from hashee.evaluating.measure import evaluate as evaluate_model
 from hashee.evaluating.opening import read_run
@@ -25,6 +24,7 @@ from hashee.fitting.settings import PANELS as FIT_PANELS
 from hashee.fitting.settings import FitSettings
 from hashee.options import LAST, Panels, option
 from hashee.tasks.task import TaskData
+from hashee.whole_columns import WholeColumns
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
 """Settings of a fit that say which examples there are."""
@@ -98,26 +98,26 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
         console.print(Text(f"drawn to {Path(given['output']) / FIGURE}"), soft_wrap=True)
 
 
-def points_table(points: Sequence[Point]) -> Table:
+def points_table(points: Sequence[Point]) -> RenderableType:
     """Return the points of a trade-off as a table."""
-    table = Table(caption="* no model as cheap is better on dev", caption_justify="left")
-    table.add_column("", no_wrap=True)
-    for column in ("asked", "executed", "MMACs/text", "dev", "test", "seconds"):
-        table.add_column(column, justify="right")
-    for point in points:
-        if point.skipped is not None:
-            table.add_row(Text(point.name), Text(f"{point.asked:g}x" if point.asked else ""), "skipped")
-            continue
-        table.add_row(
-            Text(f"{point.name}{' *' if point.on_front else ''}"),
-            f"{point.asked:g}x" if point.asked else "",
-            f"{point.speedup:.2f}x",
-            f"{(point.macs or 0) / 1e6:,.1f}",
-            _with_deviation(point.dev, point.dev_std, point.seeds),
-            _with_deviation(point.test, point.test_std, point.seeds),
-            f"{point.seconds:,.0f}",
-        )
-    return table
+    headers = ("", "executed", "test", "dev", "asked", "MMACs/text", "seconds")
+    table = WholeColumns(headers, [_cells(point) for point in points], elsewhere=POINTS)
+    return Group(table, Text("* no model as cheap is better on dev"))
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    asked = f"{point.asked:g}x" if point.asked else ""
+    if point.skipped is not None:
+        return point.name, "skipped", "", "", asked, "", ""
+    return (
+        f"{point.name}{' *' if point.on_front else ''}",
+        f"{point.speedup:.2f}x",
+        _with_deviation(point.test, point.test_std, point.seeds),
+        _with_deviation(point.dev, point.dev_std, point.seeds),
+        asked,
+        f"{(point.macs or 0) / 1e6:,.1f}",
+        f"{point.seconds:,.0f}",
+    )
 
 
 def _with_deviation(score: float | None, deviation: float, seeds: int) -> str:

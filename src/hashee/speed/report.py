@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hashee.errors import HasheeError
 from hashee.files import replaced_atomically
 from hashee.packages import require
 from hashee.speed.protocol import Row
+from hashee.whole_columns import WholeColumns
 
 
 @dataclass(frozen=True)
@@ -63,37 +62,10 @@ def as_table(rows: Sequence[Row]) -> RenderableType:
     reference = "transformers training" if first.task == "training" else "transformers, full depth, length-sorted"
     peak = Text(f"sgemm peak {first.sgemm_gflops:.1f} GFLOP/s; ratio: to {reference}")
     notes = [Text(f"note: {first.note}")] if first.note else []
-    return Group(Text(title(first), style="bold"), WholeColumns(measured), peak, *notes, *skipped)
-
-
-@dataclass(frozen=True)
-class WholeColumns:
-    """A table of as many columns as there is room for, whose names and numbers are never cut."""
-
-    rows: Sequence[Row]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = [NAME]
-        for column in COLUMNS:
-            if self._width([*shown, column]) <= options.max_width:
-                shown.append(column)
-        table = Table()
-        for column in shown:
-            table.add_column(column.header, justify="left" if column is NAME else "right", no_wrap=column is not NAME)
-        for row in self.rows:
-            table.add_row(*(Text(column.shown(row)) for column in shown))
-        yield table
-        missing = [column.header for column in COLUMNS if column not in shown]
-        if missing:
-            yield Text(f"no room for: {', '.join(missing)}; see --json, or widen the terminal")
-
-    def _width(self, columns: Sequence[Column]) -> int:
-        """Return how many characters a table of these columns takes."""
-        widths = [
-            max(cell_len(column.header), *(cell_len(column.shown(row)) for row in self.rows)) for column in columns
-        ]
-        # A space on both sides of every cell, and lines between them and at the edges.
-        return sum(widths) + 3 * len(columns) + 1
+    columns = (NAME, *COLUMNS)
+    cells = [[column.shown(row) for column in columns] for row in measured]
+    table = WholeColumns([column.header for column in columns], cells, elsewhere="--json")
+    return Group(Text(title(first), style="bold"), table, peak, *notes, *skipped)
 
 
 def title(row: Row) -> str:
@@ -117,37 +89,77 @@ def read_json(path: Path) -> list[Row]:
 
 
 def write_plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw texts per second against batch size, one line for each peer; the bars span the rounds."""
+    """Draw texts per second of each peer, against batch size if there are several; the error bars span the rounds."""
     measured = [row for row in rows if row.texts_per_second]
     if not measured:
         raise HasheeError(f"there is nothing to plot in {path}: no peer was measured")
+    figure = speed_figure(measured)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def speed_figure(measured: Sequence[Row]) -> Any:
+    """Return the figure as an object of matplotlib."""
     figure = require("matplotlib.figure", "speed", "--plot").Figure(figsize=(10, 6), layout="constrained")
     axes: Any = figure.subplots()
-    for number, name in enumerate(dict.fromkeys(row.name for row in measured)):
-        points = sorted((row for row in measured if row.name == name), key=lambda row: row.batch_size)
-        rates = [row.texts / (row.median_seconds or 1.0) for row in points]
-        below = [rate - row.texts / (row.max_seconds or 1.0) for rate, row in zip(rates, points, strict=True)]
-        above = [row.texts / (row.min_seconds or 1.0) - rate for rate, row in zip(rates, points, strict=True)]
+    if len({row.batch_size for row in measured}) == 1:
+        _draw_bars(axes, measured)
+    else:
+        _draw_lines(figure, axes, measured)
+    machine = measured[0].machine or {}
+    axes.set_title(f"{measured[0].model}, {measured[0].workload}, {measured[0].threads} threads, {machine.get('cpu')}")
+    return figure
+
+
+def _rates(rows: Sequence[Row]) -> tuple[list[float], tuple[list[float], list[float]]]:
+    """Return texts per second, and how far the slowest and the fastest round are from them."""
+    rates = [row.texts / (row.median_seconds or 1.0) for row in rows]
+    below = [rate - row.texts / (row.max_seconds or 1.0) for rate, row in zip(rates, rows, strict=True)]
+    above = [row.texts / (row.min_seconds or 1.0) - rate for rate, row in zip(rates, rows, strict=True)]
+    return rates, (below, above)
+
+
+def _is_own(row: Row) -> bool:
+    return row.name.split()[0] == "hashee"
+
+
+def _draw_bars(axes: Any, rows: Sequence[Row]) -> None:
+    """Draw a bar for each peer at one batch size, where lines would be points on top of each other."""
+    rows = sorted(rows, key=lambda row: row.texts_per_second or 0.0)
+    rates, spans = _rates(rows)
+    names = [f"{row.name} ({row.depth} layers)" for row in rows]
+    axes.barh(names, rates, xerr=spans, color=["C0" if _is_own(row) else "C7" for row in rows], capsize=3)
+    axes.set_xlabel(f"texts per second at batch size {rows[0].batch_size}")
+    axes.grid(True, axis="x", alpha=0.3)
+
+
+def _draw_lines(figure: Any, axes: Any, rows: Sequence[Row]) -> None:
+    """Draw texts per second against batch size."""
+    for number, name in enumerate(dict.fromkeys(row.name for row in rows)):
+        points = sorted((row for row in rows if row.name == name), key=lambda row: row.batch_size)
+        rates, spans = _rates(points)
         axes.errorbar(
             [row.batch_size for row in points],
             rates,
-            yerr=[below, above],
+            yerr=spans,
             label=f"{name} ({points[0].depth} layers)",
             color=f"C{number % 10}",
             linestyle="-" if number < 10 else "--",
-            linewidth=3 if name.split()[0] == "hashee" else 1.5,
+            linewidth=3 if _is_own(points[0]) else 1.5,
             marker="o",
             capsize=3,
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    sizes = sorted({row.batch_size for row in measured})
+    sizes = sorted({row.batch_size for row in rows})
     axes.set_xticks(sizes, [str(size) for size in sizes])
+    low, high = axes.get_ylim()
+    ticker: Any = require("matplotlib.ticker", "speed", "--plot")
+    # Numbers as people write them, not powers of ten; as many as have room.
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=range(1, 10) if high / low < 8 else (1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_xlabel("batch size")
     axes.set_ylabel("texts per second")
-    machine = measured[0].machine or {}
-    axes.set_title(f"{measured[0].model}, {measured[0].workload}, {measured[0].threads} threads, {machine.get('cpu')}")
     axes.grid(True, which="both", alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)

@@ -195,23 +195,37 @@ def test_without_answers_only_a_submission_can_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_the_worst_examples_have_the_largest_loss(kind: Kind, tmp_path: Path) -> None:
+def test_the_worst_examples_are_errors_first(kind: Kind, tmp_path: Path) -> None:
     data = make_task(kind)
     assert data.test is not None and data.test.targets is not None
     folder = save_hashed(tmp_path, kind)
-    found = quick(folder, data, worst=4).worst
-    losses = []
+    found = quick(folder, data, worst=23).worst
+    assert [example.index for example in quick(folder, data, worst=4).worst] == [each.index for each in found[:4]]
+    assert sorted(example.index for example in found) == list(range(23))
+    losses, right = [], []
     for logits, target in zip(one_by_one(hashee.load(folder), data), data.test.targets, strict=True):
         if kind is Kind.SCORE:
             losses.append(abs(logits[0].item() - float(target)))  # type: ignore[arg-type]
+            right.append(None)
         elif kind is Kind.LABELS:
             wanted = torch.tensor(target, dtype=torch.float32)
             losses.append(torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted).item())
+            right.append(bool(((logits > 0) == (wanted > 0)).all()))
         else:
             losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(target)).item())
-    assert [example.index for example in found] == np.argsort(-np.array(losses))[:4].tolist()
-    assert [example.loss for example in found] == pytest.approx(sorted(losses, reverse=True)[:4], abs=1e-3)
+            right.append(bool((logits.argmax(-1) == torch.tensor(target)).all()))
+    assert [example.right for example in found] == [right[example.index] for example in found]
+    wrongs = [example for example in found if not example.right]
+    assert list(found[: len(wrongs)]) == wrongs, "no right answer before an error"
+    assert kind in (Kind.SCORE, Kind.TAGS) or 0 < len(wrongs) < 23, "both are there"
+    by_loss = [found[len(wrongs) :]] if kind is Kind.CLASSES else [wrongs, found[len(wrongs) :]]
+    for group in by_loss:
+        assert [each.loss for each in group] == sorted((each.loss for each in group), reverse=True)
+    if kind is Kind.CLASSES:
+        sure = [example.confidence or 0.0 for example in wrongs]
+        assert sure == sorted(sure, reverse=True)
     for example in found:
+        assert example.loss == pytest.approx(losses[example.index], abs=1e-3)
         assert (example.confidence is None) == (kind is Kind.SCORE)
         assert example.confidence is None or 0 < example.confidence <= 1
         text: Any = data.test.texts[example.index]

@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,11 +16,22 @@ from rich.console import Console
 
 import hashee
 from hashee.evaluating import Evaluation, Point, evaluate
+from hashee.evaluating.evaluation import Example
 from hashee.evaluating.points import with_front
 from hashee.evaluating.report import colour_of, contrast, html_report
-from hashee.tasks.task import Examples, TaskData
+from hashee.evaluating.terminal import name_of, summary_lines, worst_order
+from hashee.tasks.task import Examples, Kind, TaskData
 
 HOSTILE = '</td><script>alert("1")</script><img src=x onerror=alert(2)> & [bold]"quoted"\' \x1b[31m\x00 </style>'
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+LOOK = """<iframe src="report.html" style="width:WIDTHpx;height:900px;border:0"></iframe><output></output><script>
+onload = () => {
+  const page = document.querySelector("iframe").contentDocument;
+  const texts = [...page.querySelectorAll("article p")].map((each) => each.getBoundingClientRect());
+  const found = [page.documentElement.scrollWidth, texts.map((each) => [each.left, each.right])];
+  document.querySelector("output").textContent = JSON.stringify(found);
+};
+</script>"""
 VOID = {"meta", "img", "rect", "br"}
 
 
@@ -135,6 +148,113 @@ def test_half_characters_can_be_saved(evaluation: Evaluation, tmp_path: Path) ->
     broken.save(tmp_path)
     assert json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8"))["worst"][0]["text"][-1] == "\ud83d"
     Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+LONG = "an uncommonly straightforward story about grandmothers , told without condescension " * 3
+PLAIN = (
+    Example(17, LONG.strip(), "negative", "positive", 4.1, 0.983, False),
+    Example(4, "a quiet masterpiece\nthe second text of a pair", "positive", "negative", 3.2, 0.91, False),
+    Example(1203, "characteristically indistinguishable", "positive", "positive", 0.68, 0.503, True),
+)
+
+
+def shown_at(evaluation: Evaluation, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    with console.capture() as page:
+        console.print(evaluation)
+    return page.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_words_are_whole_in_a_narrow_terminal(evaluation: Evaluation, width: int) -> None:
+    plain = replace(
+        evaluation,
+        worst=PLAIN,
+        model=replace(evaluation.model, source="runs/a"),
+        task=replace(evaluation.task, name="reviews"),
+        provenance=replace(evaluation.provenance, data_notes=("2 texts of test are in train too",)),
+    )
+    lines = shown_at(plain, width)
+    assert max(map(len, lines)) <= width
+    assert "".join(lines).count("…") == 1, "at the end of the text that is too long"
+    words = re.sub(r"[┏┓┃┡╇┩│└┴┘━─┳]", " ", " ".join(lines)).split()
+    for expected in (
+        *(LONG.split()[:20]),
+        *("characteristically", "indistinguishable", "masterpiece", "negative,", "positive,", "examples:"),
+        *(word for line in summary_lines(plain) for word in line.split()),
+        *name_of(plain).split(),
+        *("accuracy", "MMACs/text,", "executed", "measured", "paper's"),
+    ):
+        assert expected in words, expected
+    assert " ".join(LONG.split()[:12]) in " ".join(words), "a text goes on in the next line, not beside other columns"
+
+
+def test_errors_come_first_and_right_answers_are_marked(evaluation: Evaluation) -> None:
+    plain = replace(evaluation, worst=PLAIN)
+    lines = [line.strip() for line in shown_at(plain, 100)]
+    expected = [
+        "17 wrong: gold negative, predicted positive, 98.3% sure, loss 4.100",
+        "4 wrong: gold positive, predicted negative, 91.0% sure, loss 3.200",
+        "1203 right: positive, 50.3% sure, loss 0.680",
+    ]
+    assert [line for line in lines if "% sure" in line] == expected
+    order = "2 errors, the most confident first; 1 right answer with the largest loss, for want of more errors"
+    assert f"worst examples: {order}" in " ".join(lines)
+    text = Page(html_report(plain)).text
+    assert order in text and all(line.split(" ", 1)[1] in text for line in expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "order"),
+    [
+        (Kind.SCORE, (None, None), "the largest error first"),
+        (Kind.CLASSES, (False,), "1 error"),
+        (Kind.CLASSES, (False, False), "2 errors, the most confident first"),
+        (Kind.TAGS, (False, False), "2 errors, the largest loss first"),
+        (Kind.LABELS, (True, True), "no errors; 2 right answers with the largest loss, for want of more errors"),
+    ],
+)
+def test_the_order_of_the_worst_is_said(
+    evaluation: Evaluation, kind: Kind, right: tuple[bool | None, ...], order: str
+) -> None:
+    worst = tuple(replace(PLAIN[0], right=each) for each in right)
+    assert worst_order(replace(evaluation, worst=worst, task=replace(evaluation.task, kind=kind))) == order
+
+
+def test_long_texts_end_after_a_whole_word(evaluation: Evaluation) -> None:
+    shown = " ".join(" ".join(shown_at(replace(evaluation, worst=PLAIN[:1]), 80)).split())
+    cut = shown[shown.index("an uncommonly") :].split(" …")[0]
+    assert LONG.startswith(cut + " ") and 120 < len(cut) <= 160
+
+
+def test_no_text_is_in_a_box_that_scrolls(evaluation: Evaluation) -> None:
+    html = html_report(replace(evaluation, worst=PLAIN))
+    worst = html[html.index("Worst examples") : html.index("How to load it")]
+    assert 'class="scroll"' not in worst and "<table" not in worst and worst.count("<article") == 3
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
+@pytest.mark.parametrize("width", [1100, 400])
+def test_a_browser_shows_texts_over_the_width_of_the_page(evaluation: Evaluation, width: int, tmp_path: Path) -> None:
+    replace(evaluation, worst=PLAIN).save(tmp_path)
+    (tmp_path / "look.html").write_text(LOOK.replace("WIDTH", str(width)), encoding="utf-8")
+    seen = subprocess.run(
+        [
+            *(str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900", "--virtual-time-budget=5000"),
+            *("--dump-dom", (tmp_path / "look.html").as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    found = re.search(r"<output>(.+?)</output>", seen)
+    assert found is not None, seen[:500]
+    whole, texts = json.loads(found[1])
+    assert whole <= width, "the page itself scrolls to the side"
+    assert len(texts) == 3
+    assert all(left >= 0 and right <= width and right - left > 0.75 * min(width, 960) for left, right in texts), texts
 
 
 def test_the_terminal_shows_texts_as_they_are(evaluation: Evaluation) -> None:

@@ -1,5 +1,6 @@
 """A trade-off fits each point once, goes on where it stopped, and draws what it found."""
 
+import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 from evaluating_data import make_task
+from rich.console import Console
 from transformers import AutoModel
 
 from architectures import make_config
+from hashee.cli.evaluate import points_table
 from hashee.errors import HasheeError, InputError
 from hashee.evaluating import Point, draw_tradeoff, read_points, tradeoff, write_points
 from small_tokenizer import make_tokenizer
@@ -123,3 +126,26 @@ def test_points_of_any_origin_can_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "points.json").write_text("[3]")
     with pytest.raises(InputError, match="holds no points"):
         read_points(tmp_path / "points.json")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_names_and_numbers_are_whole_in_the_terminal(width: int) -> None:
+    numbers: dict[str, Any] = {"macs": 2.1e8, "seconds": 1234.0, "seeds": 3, "test_std": 0.0123}
+    points = [
+        Point("dense", "dense", 12, speedup=1.0, dev=0.9, test=0.91, on_front=True, **numbers),
+        Point("importance, 12x", "importance", 12, 12.0, 12.06, dev=0.87, test=0.8812, on_front=True, **numbers),
+        Point("by mutual information, 12x", "mi", 12, 12.0, 11.5, dev=0.83, test=0.8199, **numbers),
+        Point("frequency, 100x", "frequency", 12, 100.0, skipped="no table reaches it"),
+    ]
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(points_table(points))
+    shown = capture.get()
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    for point in points:
+        (line,) = (line for line in shown.splitlines() if f"│ {point.name} " in line)
+        numbers_of = ("skipped",) if point.skipped else (f"{point.speedup:.2f}x", f"{point.test:.4f} ± 0.0123")
+        assert all(number in line for number in numbers_of)
+    assert ("no room for" in shown) == (width < 120) and ("seconds │" in shown or "seconds ┃" in shown) == (
+        width == 120
+    )

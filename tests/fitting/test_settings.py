@@ -47,7 +47,8 @@ def test_the_command_has_every_field_with_its_help_and_default() -> None:
     options = inspect.signature(command).parameters
     assert [name for name in options if name != "context"] == [field.name for field in fields(FitSettings)]
     for field in fields(FitSettings):
-        assert options[field.name].annotation.__metadata__[0].help == field.type.__metadata__[0]  # type: ignore[union-attr]
+        text = field.type.__metadata__[0]  # type: ignore[union-attr]
+        assert options[field.name].annotation.__metadata__[0].help.startswith(text.removesuffix("."))
         if field.name not in ("task", "output"):
             assert options[field.name].default == field.default
 

@@ -1,6 +1,10 @@
 """Rows, ratios, batches and reports are what their names say."""
 
+import io
 import json
+import re
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,7 @@ from hashee.speed.cost import COSTS
 from hashee.speed.machine import describe_machine
 from hashee.speed.peers import PEERS, REFERENCE, TRAINING_REFERENCE, Peer, register, select
 from hashee.speed.protocol import Benchmark, Job, Row, Timing, add_ratios, fill_row
-from hashee.speed.report import as_table, read_json, write_json, write_plot
+from hashee.speed.report import COLUMNS, as_table, read_json, speed_figure, write_json, write_plot
 from hashee.speed.workloads import load_workload
 
 KEYS = {"name", "texts_per_second", "ratio", "executed_gflops", "utilisation", "peak_memory_mb"}
@@ -58,13 +62,46 @@ def test_json_is_a_list_of_objects_with_the_promised_keys(tmp_path: Path) -> Non
     assert read_json(tmp_path / "speed.json") == rows
 
 
-def test_table_shows_skipped_peers_with_the_reason() -> None:
-    console = Console(width=200, record=True, quiet=True)
-    console.print(as_table([row("fast", 1.0), Row("out", skipped="package x is missing")]))
-    console.quiet = False
+def rendered(rows: list[Row], width: int) -> str:
+    console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:
-        console.print(as_table([row("fast", 1.0), Row("out", skipped="package x is missing")]))
-    assert "fast" in capture.get() and "skipped out: package x is missing" in capture.get()
+        console.print(as_table(rows))
+    return capture.get()
+
+
+def every_peer() -> list[Row]:
+    """Rows of all peers that a user can meet in one table, with numbers as wide as they get."""
+    rows = [row(peer.name, 0.081, 0.09, 0.0713, macs=10**10) for peer in select("minilm", False)]
+    return [replace(each, dtype="float32", max_difference=1e-6) for each in add_ratios(rows, REFERENCE)]
+
+
+def test_table_shows_skipped_peers_with_the_reason() -> None:
+    shown = rendered([row("fast", 1.0), Row("out", skipped="package x is missing")], 80)
+    assert "fast" in shown and "skipped out: package x is missing" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_names_and_numbers_are_whole_at_every_width(width: int) -> None:
+    rows = every_peer()
+    shown = rendered(rows, width)
+    lines = shown.splitlines()
+    assert "…" not in shown and max(map(len, lines)) <= width
+    cells = {line.strip("│ ").split("│")[0].strip(): line for line in lines if line.startswith("│")}
+    assert set(cells) == {each.name for each in rows}, "one line for each peer, its name whole"
+    for each in rows:
+        assert f"{each.texts_per_second:,.1f}" in cells[each.name] and f"{each.ratio:.2f}" in cells[each.name]
+    assert all(word in shown.replace("\n", " ").split() for word in ("tokens,", "length-sorted", "rounds"))
+
+
+def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_it_leaves_out() -> None:
+    wide, narrow = rendered(every_peer(), 160), rendered(every_peer(), 80)
+    assert "no room" not in wide
+    header = next(line for line in narrow.splitlines() if "peer" in line)
+    left_out = next(line for line in narrow.splitlines() if line.startswith("no room for: "))
+    for column in COLUMNS:
+        assert f" {column.header} " in wide
+        assert (column.header in header) != (column.header in left_out), column.header
+    assert all(column in header for column in ("texts/s", "ratio", "of rounds", "layers"))
 
 
 def test_plot_is_written(tmp_path: Path) -> None:
@@ -73,6 +110,28 @@ def test_plot_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").stat().st_size > 1000
     with pytest.raises(HasheeError, match="nothing to plot"):
         write_plot([Row("out", skipped="x")], tmp_path / "empty.png")
+
+
+@pytest.mark.parametrize("sizes", [(32,), (1, 8, 32, 128)])
+def test_no_text_of_the_plot_lies_on_another(sizes: tuple[int, ...]) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        row(peer.name, (0.5 + 0.2 * number) / size**0.3, 0.6 / size**0.3, batch_size=size)
+        for size in sizes
+        for number, peer in enumerate(select("minilm", False))
+    ]
+    figure = speed_figure(rows)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    legend = [text for each in figure.legends for text in each.get_texts()]
+    texts = [*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both"), *legend]
+    written = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
+    for (one, box), (two, other) in combinations(written, 2):
+        assert not box.overlaps(other), f"{one!r} and {two!r}"
+    names = {f"{each.name} ({each.depth} layers)" for each in rows}
+    assert names <= {text for text, _ in written}
+    numbers = [text for text, _ in written if text not in names]
+    assert len(numbers) >= 4 and all(re.fullmatch(r"[\d,.]+", number) for number in numbers), numbers
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 16])

@@ -13,8 +13,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hashee.block import Block
 
-# Where the classes are defined whose heads are known.
-
 
 @dataclass(frozen=True)
 class Tokens:

@@ -9,29 +9,34 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
 
 from hashee.errors import InputError
 from hashee.evaluating.points import Point, read_points
-from hashee.evaluating.settings import OWN, SPEEDUPS, TABLES, EvaluateSettings
+from hashee.evaluating.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
+from hashee.fitting.settings import PANELS as FIT_PANELS
 from hashee.fitting.settings import FitSettings
+from hashee.options import LAST, Panels, option
 from hashee.tasks.task import TaskData
+from hashee.whole_columns import WholeColumns
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
 """Settings of a fit that say which examples there are."""
 _SEVERAL = ("--speedups", "--hash", "--depths")
 
 _Folder = Annotated[str, typer.Argument(help="Folder of a fitted, converted, exported or dense model.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.", rich_help_panel="Report")]
 _Output = Annotated[Path | None, typer.Option(help="Folder for evaluation.json and report.html.")]
-_NoDense = Annotated[bool, typer.Option("--no-dense", help="Compare with no dense model.")]
-_Tradeoff = Annotated[Path | None, typer.Option(help="A tradeoff.json, to be drawn into report.html.")]
+_NoDense = Annotated[bool, typer.Option("--no-dense", help="Compare with no dense model.", rich_help_panel="Model")]
+_Tradeoff = Annotated[
+    Path | None, typer.Option(help="A tradeoff.json to draw into report.html.", rich_help_panel="Report")
+]
 _Speedups = Annotated[list[float] | None, typer.Option(help=f"Default: {' '.join(f'{each:g}' for each in SPEEDUPS)}.")]
 _Hashes = Annotated[list[str] | None, typer.Option(help=f"Kinds of exit tables; default: {' '.join(TABLES)}.")]
-_Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below the backbone's.")]
+_Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below.")]
+_PointsAsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.", rich_help_panel=LAST)]
 _NoStatic = Annotated[bool, typer.Option("--no-static", help="Fit no shallower models without exits.")]
 
 
@@ -96,26 +101,28 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
         console.print(Text(f"drawn to {Path(given['output']) / FIGURE}"), soft_wrap=True)
 
 
-def points_table(points: Sequence[Point]) -> Table:
+def points_table(points: Sequence[Point]) -> RenderableType:
     """Return the points of a trade-off as a table."""
-    table = Table(caption="* no model as cheap is better on dev", caption_justify="left")
-    table.add_column("", no_wrap=True)
-    for column in ("asked", "executed", "MMACs/text", "dev", "test", "seconds"):
-        table.add_column(column, justify="right")
-    for point in points:
-        if point.skipped is not None:
-            table.add_row(Text(point.name), Text(f"{point.asked:g}x" if point.asked else ""), "skipped")
-            continue
-        table.add_row(
-            Text(f"{point.name}{' *' if point.on_front else ''}"),
-            f"{point.asked:g}x" if point.asked else "",
-            f"{point.speedup:.2f}x",
-            f"{(point.macs or 0) / 1e6:,.1f}",
-            _with_deviation(point.dev, point.dev_std, point.seeds),
-            _with_deviation(point.test, point.test_std, point.seeds),
-            f"{point.seconds:,.0f}",
-        )
-    return table
+    from hashee.evaluating.compare import POINTS
+
+    headers = ("", "executed", "test", "dev", "asked", "MMACs/text", "seconds")
+    table = WholeColumns(headers, [_cells(point) for point in points], elsewhere=POINTS)
+    return Group(table, Text("* no model as cheap is better on dev"))
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    asked = f"{point.asked:g}x" if point.asked else ""
+    if point.skipped is not None:
+        return point.name, "skipped", "", "", asked, "", ""
+    return (
+        f"{point.name}{' *' if point.on_front else ''}",
+        f"{point.speedup:.2f}x",
+        _with_deviation(point.test, point.test_std, point.seeds),
+        _with_deviation(point.dev, point.dev_std, point.seeds),
+        asked,
+        f"{(point.macs or 0) / 1e6:,.1f}",
+        f"{point.seconds:,.0f}",
+    )
 
 
 def _with_deviation(score: float | None, deviation: float, seeds: int) -> str:
@@ -154,7 +161,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _options(settings: Any, names: Iterable[str]) -> list[inspect.Parameter]:
+def _options(settings: Any, names: Iterable[str], panels: Panels) -> list[inspect.Parameter]:
     """Return fields of settings as typer reads options."""
     hints = get_type_hints(settings, include_extras=True)
     defaults = {field.name: None if field.default is MISSING else field.default for field in fields(settings)}
@@ -163,7 +170,7 @@ def _options(settings: Any, names: Iterable[str]) -> list[inspect.Parameter]:
         kind, text = get_args(hints[name])
         # What a model was fitted to is known from its folder, and a missing output is for the fit to notice.
         kind = {"task": str | None, "output": Path | None}.get(name, kind)
-        made.append(_option(name, Annotated[kind, typer.Option(help=text)], defaults[name]))
+        made.append(_option(name, Annotated[kind, option(name, kind, text, defaults[name], panels)], defaults[name]))
     return made
 
 
@@ -184,8 +191,8 @@ _set_parameters(
     evaluate,
     [
         _positional("folder", _Folder),
-        *_options(FitSettings, _DATA),
-        *_options(EvaluateSettings, [field.name for field in fields(EvaluateSettings)]),
+        *_options(FitSettings, _DATA, FIT_PANELS),
+        *_options(EvaluateSettings, [field.name for field in fields(EvaluateSettings)], PANELS),
         _option("no_dense", _NoDense, default=False),
         _option("tradeoff", _Tradeoff, default=None),
         _option("output", _Output, default=None),
@@ -200,7 +207,7 @@ _set_parameters(
         _option("hash", _Hashes, default=None),
         _option("depths", _Depths, default=None),
         _option("no_static", _NoStatic, default=False),
-        *_options(FitSettings, [field.name for field in fields(FitSettings) if field.name not in OWN]),
-        _option("as_json", _AsJson, default=False),
+        *_options(FitSettings, [field.name for field in fields(FitSettings) if field.name not in OWN], FIT_PANELS),
+        _option("as_json", _PointsAsJson, default=False),
     ],
 )

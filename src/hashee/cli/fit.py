@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hashee.fitting.settings import FitSettings
+from hashee.fitting.settings import PANELS, FitSettings
+from hashee.options import option
 
 
 def fit(context: typer.Context, **options: Any) -> None:
@@ -71,12 +72,13 @@ def _parameters() -> list[inspect.Parameter]:
         kind, text = get_args(hint)
         # Both are asked for by `fit`: with --resume, the task is read from the folder.
         kind = {"task": str | None, "output": Path | None}.get(name, kind)
+        default = getattr(FitSettings, name, None)
         parameters.append(
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(FitSettings, name, None),
-                annotation=Annotated[kind, typer.Option(help=text)],
+                default=default,
+                annotation=Annotated[kind, option(name, kind, text, default, PANELS)],
             )
         )
     return parameters

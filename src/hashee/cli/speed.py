@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hashee.speed.machine import usable_cores
+from hashee.speed.progress import shown_progress
 from hashee.speed.protocol import BATCH_SIZES, Benchmark, Row
 from hashee.speed.report import as_table, write_json, write_plot
 
@@ -59,15 +59,12 @@ def run(benchmark: Benchmark, json_file: Path | None, plot: Path | None, console
     from hashee.speed.run import run_benchmark
 
     rows: list[Row] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with tempfile.TemporaryDirectory(prefix="hashee-speed-") as folder, Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=None)
-
-        def report(what: str, done: int, steps: int) -> None:
-            progress.update(task, description=what, completed=done, total=steps)
-
+    with (
+        shown_progress(console, benchmark.budget_seconds) as report,
+        tempfile.TemporaryDirectory(prefix="hashee-speed-") as folder,
+    ):
         for measured in run_benchmark(benchmark, Path(folder), report):
-            progress.console.print(as_table(measured))
+            console.print(as_table(measured))
             rows += measured
             # Hours of measuring should survive an interruption.
             if json_file is not None:

@@ -45,7 +45,7 @@ class About:
 
 @dataclass(frozen=True)
 class Example:
-    """An example that the model answers badly."""
+    """An example that the model gets wrong, or hardly right."""
 
     index: int
     """Its place in the split, from 0."""
@@ -58,6 +58,8 @@ class Example:
     """Cross-entropy; for scores the absolute error."""
     confidence: float | None
     """Probability that the model gives to its answer; None for scores."""
+    right: bool | None = None
+    """Whether the answer is right after all; None for scores, which are more or less off."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Evaluation:
     peak_memory_mb: float
     """Most resident memory of this process up to the end of the model's own pass, in 10^6 bytes."""
     worst: tuple[Example, ...]
-    """Largest loss first."""
+    """Errors first, of these the most confident; then right answers with the largest loss, if errors are too few."""
     dense: DenseModel | None
     elue: float | None
     """By how many percent the model lies above ElasticBERT at the same FLOPs, where that curve is known."""

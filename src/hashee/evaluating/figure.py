@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from hashee.errors import InputError
+from hashee.evaluating.placing import Labels, log_ticks
 from hashee.evaluating.points import DENSE, STATIC, Point
 from hashee.files import replaced_atomically
 from hashee.packages import require
@@ -24,15 +24,12 @@ _STYLES = {
 }
 _OTHERS = (("#009E73", "P"), ("#8A6D00", "h"), ("#7B3294", "<"))
 _NAMES = {STATIC: "fewer layers, no exits", "mi": "mutual information", "random": "at random"}
-_TICKS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
-_GAP = 0.06
-"""Least distance between two labels, as a part of the height."""
 
 
 def draw_tradeoff(points: Iterable[Point], path: PathLike, *, title: str = "", measure: str = "quality") -> Path:
     """Draw points to a `.png` (or `.svg`, `.pdf`) file: one line for each kind of table, labelled where it ends."""
     path = Path(path)
-    figure = _figure(list(points), title, measure)
+    figure = tradeoff_figure(points, title=title, measure=measure)
     with replaced_atomically(path) as temporary:
         figure.savefig(temporary, dpi=160, format=path.suffix.removeprefix(".") or "png")
     return path
@@ -41,11 +38,12 @@ def draw_tradeoff(points: Iterable[Point], path: PathLike, *, title: str = "", m
 def tradeoff_png(points: Iterable[Point], *, title: str = "", measure: str = "quality") -> bytes:
     """Return the same figure as the bytes of a PNG."""
     buffer = BytesIO()
-    _figure(list(points), title, measure).savefig(buffer, dpi=160, format="png")
+    tradeoff_figure(points, title=title, measure=measure).savefig(buffer, dpi=160, format="png")
     return buffer.getvalue()
 
 
-def _figure(points: list[Point], title: str, measure: str) -> Any:
+def tradeoff_figure(points: Iterable[Point], *, title: str = "", measure: str = "quality") -> Any:
+    """Return the figure as an object of matplotlib."""
     drawn = [point for point in points if point.speedup is not None and point.shown is not None]
     if not drawn:
         raise InputError("there is nothing to draw: no point has both a speed-up and a measure of quality")
@@ -57,9 +55,10 @@ def _figure(points: list[Point], title: str, measure: str) -> Any:
         colour = _draw_series(axes, series, _STYLES.get(kind) or _OTHERS[number % len(_OTHERS)])
         ends.append((series[-1], _NAMES.get(kind, kind), colour))
     _set_axes(axes, drawn, measure)
-    _label_ends(axes, ends)
     if title:
         axes.set_title(_plain(title), loc="left", fontsize=12, fontweight="bold", pad=12, parse_math=False)
+    # Last, since labels find their places among all that is drawn.
+    _label_ends(axes, ends)
     return figure
 
 
@@ -105,8 +104,9 @@ def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
     least, most = min(1.0, *rates), max(1.2, *rates)
     axes.set_xscale("log")
     # Room on the right for the labels.
-    axes.set_xlim(least / 1.06, most * (most / least) ** 0.32)
-    ticks = [tick for tick in _TICKS if least <= tick <= most * 1.02]
+    low, high = least / (most / least) ** 0.03, most * (most / least) ** 0.32
+    axes.set_xlim(low, high)
+    ticks = log_ticks(least, most, high / low)
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.margins(y=0.14)
@@ -125,39 +125,13 @@ def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
 
 
 def _label_ends(axes: Any, ends: Sequence[tuple[Point, str, str]]) -> None:
-    """Write the name of each series beside its last point, moved apart where names would overlap."""
-    low, high = axes.get_ylim()
-    ordered = sorted(ends, key=lambda end: _percent(end[0]))
-    places = [(_percent(point) - low) / (high - low) for point, _, _ in ordered]
-    heights = _apart(places)
-    for (point, name, colour), place, height in zip(ordered, places, heights, strict=True):
+    """Write the name of each series beside its last point."""
+    labels = Labels(axes)
+    for point, name, colour in sorted(ends, key=lambda end: -_percent(end[0])):
         # The dashed line of the dense model would run through its name.
-        above = 9 if point.hash == DENSE else 0
-        axes.annotate(
-            _plain(name),
-            (point.speedup, _percent(point)),
-            (10, above + (height - place) * axes.bbox.height * 72 / axes.figure.dpi),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=10,
-            fontweight="bold",
-            parse_math=False,
-        )
-
-
-def _apart(places: Sequence[float]) -> list[float]:
-    """Move rising places apart until each is at least a gap above the one before, as little as need be."""
-    moved = list(places)
-    for _ in range(100):
-        close = [number for number, (one, two) in enumerate(pairwise(moved)) if two - one < _GAP - 1e-6]
-        if not close:
-            break
-        for number in close:
-            push = (_GAP - (moved[number + 1] - moved[number])) / 2
-            moved[number] -= push
-            moved[number + 1] += push
-    return moved
+        lift = 9 if point.hash == DENSE else 0
+        place = (point.speedup or 1.0, _percent(point))
+        labels.write(_plain(name), place, lift, color=colour, fontsize=10, fontweight="bold")
 
 
 def _plain(text: str) -> str:

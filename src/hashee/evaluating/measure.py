@@ -176,18 +176,33 @@ def _dense_source(settings: EvaluateSettings, opened: Opened, run: dict[str, Any
 
 
 def worst_examples(task: Task, examples: Examples, answered: _Answered, count: int) -> tuple[Example, ...]:
-    """Return the examples with the largest loss, the first of equals first."""
+    """Return errors, the most confident first, and if they are too few, right answers with the largest loss.
+
+    Scores, which have no confidence, come by their error; answers of several decisions by their loss.
+    """
     if examples.targets is None or not count:
         return ()
     off = losses(task, answered.logits, examples.targets)
+    right = [_is_right(*pair) for pair in zip(answered.answers, examples.targets, strict=True)]
+    certain = [confidence(task.kind, row) for row in answered.logits]
+
+    def how_bad(place: int) -> tuple[bool, float, float]:
+        if task.kind is Kind.SCORE:
+            return False, -off[place], 0.0
+        by_confidence = task.kind is Kind.CLASSES and not right[place]
+        return right[place], -(certain[place] or 0.0) if by_confidence else -off[place], -off[place]
+
     shown = []
-    for place in np.argsort(-off, kind="stable")[:count].tolist():
+    for place in sorted(range(len(off)), key=how_bad)[:count]:
         gold, predicted = _named(task, examples.texts[place], examples.targets[place], answered.answers[place])
-        certain = confidence(task.kind, answered.logits[place])
-        shown.append(
-            Example(place, shown_text(task, examples.texts[place]), gold, predicted, float(off[place]), certain)
-        )
+        text = shown_text(task, examples.texts[place])
+        is_right = None if task.kind is Kind.SCORE else right[place]
+        shown.append(Example(place, text, gold, predicted, float(off[place]), certain[place], is_right))
     return tuple(shown)
+
+
+def _is_right(answer: Any, target: Any) -> bool:
+    return np.array_equal(np.asarray(answer), np.asarray(target))
 
 
 def shown_text(task: Task, text: Any) -> str:

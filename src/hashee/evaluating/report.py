@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hashee.evaluating.figure import tradeoff_png
 from hashee.evaluating.page import definitions, page, table, text
 from hashee.evaluating.points import Point
-from hashee.evaluating.terminal import name_of, summary_lines
+from hashee.evaluating.terminal import name_of, summary_lines, verdict, worst_order
 from hashee.explain import Explanation
 
 if TYPE_CHECKING:
@@ -97,19 +97,16 @@ def _exits(evaluation: "Evaluation") -> str:
     if evaluation.model.table is None:
         return ""
     tokens, bars = max(evaluation.cost.tokens, 1), []
-    for number, layer in enumerate(evaluation.cost.layers):
-        share, top = layer.active / tokens, 30 * number
+    for layer in evaluation.cost.layers:
+        share = f"{layer.active / tokens:.1%}"
         bars.append(
-            f'<text x="78" y="{top + 19}" text-anchor="end">layer {layer.layer}</text>'
-            f'<rect class="rest" x="90" y="{top + 4}" width="500" height="21" rx="3"/>'
-            f'<rect class="bar" x="90" y="{top + 4}" width="{500 * share:.1f}" height="21" rx="3"/>'
-            f'<text x="600" y="{top + 19}">{share:.1%}</text>'
+            f'<span>layer {layer.layer}</span><span class="rest"><span class="bar" style="width:{share}"></span></span>'
+            f'<span class="share">{share}</span>'
         )
-    height = 30 * len(bars)
     label = "Share of tokens that each layer updates"
     return (
         f"<h2>Tokens that each layer updates</h2>\n"
-        f'<svg viewBox="0 0 660 {height}" width="100%" role="img" aria-label="{label}">{"".join(bars)}</svg>\n'
+        f'<div class="bars" role="img" aria-label="{label}">{"".join(bars)}</div>\n'
         f'<p class="soft">Of {tokens:,} tokens. Those that exit stay as they are; later layers still attend to them.'
         "</p>"
     )
@@ -167,19 +164,14 @@ def _luminance(colour: tuple[int, int, int]) -> float:
 def _worst(evaluation: "Evaluation") -> str:
     if not evaluation.worst:
         return ""
-    header = ["number", "gold", "predicted", "loss", "confidence", "text"]
-    rows = [
-        (
-            str(example.index),
-            example.gold,
-            example.predicted,
-            f"{example.loss:.3f}",
-            "" if example.confidence is None else f"{example.confidence:.1%}",
-            example.text,
-        )
+    # Not a table: its other columns would take the room that the texts need.
+    cards = [
+        f'<article class="{"right" if example.right else "wrong"}"><h3>{text(verdict(example))}'
+        f' <span class="soft">example {example.index}</span></h3><p>{text(example.text)}</p></article>'
         for example in evaluation.worst
     ]
-    return f"<h2>Worst examples</h2>\n{table(header, rows, text_columns=(5,))}"
+    order = text(worst_order(evaluation))
+    return f'<h2>Worst examples</h2>\n<p class="soft">{order}</p>\n' + "\n".join(cards)
 
 
 def _loading(evaluation: "Evaluation") -> str:

@@ -19,24 +19,20 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """How a model is evaluated; what is said of each field is the help of its option on the command line."""
+    """How a model is evaluated; what is said of each field is the help of its option; docs/evaluating.md says more."""
 
     split: Annotated[str, "dev or test."] = "test"
-    dense: Annotated[str | None, "Folder of a dense model to compare with; auto is the one that the fit names."] = AUTO
-    backend: Annotated[str, "torch, onnx or openvino; for the latter two, a model is exported if need be."] = "torch"
-    quantize: Annotated[str | None, "int8 to evaluate the model with int8 weights, on torch."] = None
-    labels: Annotated[str | None, "The model's outputs by name, in order, with commas, if its config lacks names."] = (
-        None
-    )
-    max_length: Annotated[int | None, "Tokens of a text at the most; default: as it was fitted, or the model's."] = None
-    rounds: Annotated[int, "Timed rounds after the pass that answers, which warms up; 0 takes no time."] = 3
-    timed_texts: Annotated[int, "Texts of a timed round at the most, spread over the split."] = 1000
-    threads: Annotated[
-        int | None, "Threads to run on; default: as torch has them, or all cores for onnx, openvino."
-    ] = None
-    worst: Annotated[int, "Worst examples to show."] = 5
-    sentences: Annotated[int, "Texts of the split to show with their exits."] = 5
-    submission: Annotated[Path | None, "Write the answers as the GLUE and ELUE leaderboards take them."] = None
+    dense: Annotated[str | None, "Dense model to compare with."] = AUTO
+    backend: Annotated[str, "torch, onnx or openvino."] = "torch"
+    quantize: Annotated[str | None, "int8: evaluate with int8 weights, on torch."] = None
+    labels: Annotated[str | None, "Names of the outputs in order, with commas."] = None
+    max_length: Annotated[int | None, "Tokens of a text; default: as it was fitted."] = None
+    rounds: Annotated[int, "Timed rounds; 0 takes no time."] = 3
+    timed_texts: Annotated[int, "Texts of a timed round."] = 1000
+    threads: Annotated[int | None, "Threads to run on; default: as torch has them."] = None
+    worst: Annotated[int, "Worst examples to show, errors first."] = 5
+    sentences: Annotated[int, "Texts to show with their exits."] = 5
+    submission: Annotated[Path | None, "File of answers for GLUE and ELUE."] = None
     quiet: Annotated[bool, "Show no progress."] = False
 
     def __post_init__(self) -> None:
@@ -63,5 +59,13 @@ class EvaluateSettings:
         """The names of the model's outputs, if they were given."""
         return None if self.labels is None else tuple(name.strip() for name in self.labels.split(","))
 
+
+PANELS = {
+    "": ("split",),
+    "Model": ("dense", "backend", "quantize", "labels", "max_length"),
+    "Timing": ("rounds", "timed_texts", "threads"),
+    "Report": ("worst", "sentences", "submission", "quiet"),
+}
+"""Options by panel of the help; docs/evaluating.md says more of each."""
 
 _LEAST = {"max_length": 3, "rounds": 0, "timed_texts": 1, "threads": 1, "worst": 0, "sentences": 0}

@@ -7,27 +7,31 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hashee.tasks.task import Kind
+
 if TYPE_CHECKING:
-    from hashee.evaluating.evaluation import Evaluation
+    from hashee.evaluating.evaluation import Evaluation, Example
 
 _BAR = 32
 _TEXT = 160
-"""Characters of a worst example that are shown."""
+"""Characters of each line of a worst example that are shown."""
 
 
 def rendered(evaluation: "Evaluation") -> RenderableType:
     """Return the page; nothing of it is read as markup, whatever the texts hold."""
-    parts: list[RenderableType] = [_numbers(evaluation), Text(), *map(_text, summary_lines(evaluation))]
+    title = _text(title_of(evaluation), style="bold")
+    parts: list[RenderableType] = [title, _numbers(evaluation), Text(), *map(_text, summary_lines(evaluation))]
     if evaluation.model.table is not None:
         parts += [Text(), Text("tokens that each layer updates", style="bold"), _exits(evaluation)]
     if evaluation.worst:
-        parts += [Text(), _worst(evaluation)]
+        heading = Text.assemble(("worst examples: ", "bold"), worst_order(evaluation))
+        parts += [Text(), heading, _worst(evaluation)]
     return Group(*parts)
 
 
 def _numbers(evaluation: "Evaluation") -> Table:
     dense, cost = evaluation.dense, evaluation.cost
-    table = Table(title=_text(title_of(evaluation), style="bold"), title_justify="left")
+    table = Table()
     table.add_column("")
     table.add_column(_text(name_of(evaluation)), justify="right")
     if dense is not None:
@@ -97,11 +101,9 @@ def _measured(evaluation: "Evaluation") -> str | None:
     timing = evaluation.timing
     if timing is None:
         return None
-    threads = evaluation.provenance.machine["threads"]
-    how = (
-        f"{len(timing.seconds)} rounds of {timing.texts:,} texts through predict, tokenizing included, after a "
-        f"warm-up, on {threads} {'thread' if threads == 1 else 'threads'}"
-    )
+    rounds = _counted_as(len(timing.seconds), "round")
+    threads = _counted_as(evaluation.provenance.machine["threads"], "thread")
+    how = f"{rounds} of {timing.texts:,} texts through predict, tokenizing included, after a warm-up, on {threads}"
     if evaluation.measured_speedup is None or evaluation.measured_range is None:
         return f"measured: {how}"
     low, high = evaluation.measured_range
@@ -141,15 +143,51 @@ def _exits(evaluation: "Evaluation") -> RenderableType:
 
 
 def _worst(evaluation: "Evaluation") -> Table:
-    table = Table(title=Text("worst examples", style="bold"), title_justify="left", show_lines=True)
-    for column in ("gold", "predicted", "loss", "confidence", "text"):
-        table.add_column(column, justify="right" if column in ("loss", "confidence") else "left")
+    """Return each example in lines of its own: columns would leave no room for the words of its text."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column()
     for example in evaluation.worst:
-        text = example.text if len(example.text) <= _TEXT else f"{example.text[:_TEXT]}…"
-        certain = "" if example.confidence is None else f"{example.confidence:.1%}"
-        row = (example.gold, example.predicted, f"{example.loss:.3f}", certain, text)
-        table.add_row(*(_text(cell) for cell in row))
-    return table
+        style = "bold" if example.right is False else ""
+        grid.add_row(str(example.index), _text(verdict(example), style=style))
+        grid.add_row("", _text("\n".join(map(_shortened, example.text.splitlines()))))
+    return grid
+
+
+def worst_order(evaluation: "Evaluation") -> str:
+    """Say what the worst examples are, and in which order they come."""
+    if evaluation.task.kind is Kind.SCORE:
+        return "the largest error first"
+    right = sum(example.right is True for example in evaluation.worst)
+    wrong = len(evaluation.worst) - right
+    parts = [_counted_as(wrong, "error") if wrong else "no errors"]
+    if wrong > 1:
+        parts[0] += ", the most confident first" if evaluation.task.kind is Kind.CLASSES else ", the largest loss first"
+    if right:
+        parts.append(f"{_counted_as(right, 'right answer')} with the largest loss, for want of more errors")
+    return "; ".join(parts)
+
+
+def _counted_as(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def verdict(example: "Example") -> str:
+    """Say in a line what was asked for and what the model answered."""
+    certain = "" if example.confidence is None else f", {example.confidence:.1%} sure"
+    if example.right:
+        return f"right: {example.gold}{certain}, loss {example.loss:.3f}"
+    if example.right is None:
+        return f"gold {example.gold}, predicted {example.predicted}, off by {example.loss:.3g}"
+    return f"wrong: gold {example.gold}, predicted {example.predicted}{certain}, loss {example.loss:.3f}"
+
+
+def _shortened(line: str) -> str:
+    """Return a line cut after a whole word, if it is long."""
+    if len(line) <= _TEXT:
+        return line
+    start = line[:_TEXT]
+    return f"{start.rsplit(None, 1)[0] if ' ' in start else start} …"
 
 
 def _text(text: str, style: str = "") -> Text:

@@ -20,63 +20,57 @@ EMBEDDED = "minilm"
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What to fit, how, and where to; what is said of each field is the help of its option on the command line."""
+    """What to fit, how, and where to; what is said of a field is its option's help, and docs/fitting.md says more."""
 
-    task: Annotated[str | Path | TaskData, "A task's name (sst2, ...), or a file or a folder of labelled texts."]
-    output: Annotated[Path, "Folder for the model, and until it is finished for what --resume needs."]
-    data: Annotated[Path | None, "Where a named task's files are; default: below HASHEE_DATA."] = None
-    dev: Annotated[Path | None, "File to choose the best model by; default: beside train, or cut off it."] = None
-    test: Annotated[Path | None, "File to measure the chosen model on, at the very end."] = None
-    kind: Annotated[str | None, "classification, multi-label, regression or tagging; told from the data."] = None
-    text_column: Annotated[str | None, "Column of the text; guessed, as are the next two."] = None
-    pair_column: Annotated[str | None, "Column of the second text of each pair."] = None
-    label_column: Annotated[str | None, "Column of the label; several, with commas, for multi-label tasks."] = None
-    limit: Annotated[int | None, "Train on this many examples only."] = None
+    task: Annotated[str | Path | TaskData, "sst2, mrpc, ...; or a file or folder of texts."]
+    output: Annotated[Path, "Folder for what is fitted."]
+    data: Annotated[Path | None, "Folder of the files of a named task."] = None
+    dev: Annotated[Path | None, "File to choose the best model by."] = None
+    test: Annotated[Path | None, "File to measure the chosen model on."] = None
+    kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
+    text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
+    pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
+    label_column: Annotated[str | None, "Column of the label; several with commas."] = None
+    limit: Annotated[int | None, "Train on so many examples only."] = None
 
-    backbone: Annotated[str, "Folder or Hub id of a model; minilm is the embedded one."] = EMBEDDED
-    depth: Annotated[int | None, "Layers to keep; default: all of the backbone."] = None
-    hash: Annotated[str, "auto (picks on dev), frequency, mi, clustered, random or importance."] = "auto"
-    speedup: Annotated[float | None, "Speed-up over the whole backbone that the exit table shall reach."] = None
-    speedup_by: Annotated[str, "macs: executed multiply-accumulates; time: seconds, against transformers, here."] = MACS
-    num_buckets: Annotated[int | None, "Groups of tokens; default: as many as layers."] = None
-    min_exit: Annotated[
-        int | None, "0 lets tokens exit before layer 1; default: 1 (importance: 0), or 0 if --speedup needs it."
-    ] = None
-    signal: Annotated[str, "For importance: loss, sampled, answer, distance or angle; only loss needs labels."] = "loss"
-    signed: Annotated[bool, "For importance: effects of opposite sign cancel out."] = False
-    prior: Annotated[str, "For importance: what rare tokens are like: overall, frequency or neighbours."] = "frequency"
-    pseudo_counts: Annotated[
-        float | None, "For importance: how many occurrences the prior counts for; default: what parts of train tell."
-    ] = None
-    rarity: Annotated[float, "For importance: the power of a token's surprisal that its updates count by."] = 1.0
-    table: Annotated[Path | None, "Folder of an exit table to use as it is, instead of --hash."] = None
+    backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED
+    depth: Annotated[int | None, "Layers to keep; default: all."] = None
+    hash: Annotated[str, "Exit table: auto, frequency, mi, clustered, random, importance."] = "auto"
+    speedup: Annotated[float | None, "Times cheaper than the whole backbone."] = None
+    speedup_by: Annotated[str, "--speedup by macs or time."] = MACS
+    num_buckets: Annotated[int | None, "Groups of tokens; default: one per layer."] = None
+    min_exit: Annotated[int | None, "First exit layer, 0 or 1; default: by need."] = None
+    signal: Annotated[str, "Importance: loss, sampled, answer, distance or angle."] = "loss"
+    signed: Annotated[bool, "Importance: opposite effects cancel out."] = False
+    prior: Annotated[str, "Importance: overall, frequency or neighbours."] = "frequency"
+    pseudo_counts: Annotated[float | None, "Importance: weight of the prior."] = None
+    rarity: Annotated[float, "Importance: power of surprisal."] = 1.0
+    table: Annotated[Path | None, "Folder of a table to use, instead of --hash."] = None
 
-    warm_start: Annotated[bool, "Fit the dense model first and start the hashed one from it."] = True
-    dense: Annotated[Path | None, "Folder of a dense model fitted earlier; default: fit it, in OUTPUT/dense."] = None
-    distill: Annotated[float, "Weight of the dense model's answers in the loss, 0 to 1."] = 0.0
-    temperature: Annotated[float, "Softens the dense model's answers when distilling."] = 2.0
+    warm_start: Annotated[bool, "Start from the dense model."] = True
+    dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
+    distill: Annotated[float, "Its weight in loss."] = 0.0
+    temperature: Annotated[float, "Softens its answers."] = 2.0
 
-    learning_rate: Annotated[float | None, "Default for this and the next five: the task's, from the paper."] = None
-    batch_size: Annotated[int | None, "Examples per optimizer step, over all processes."] = None
+    learning_rate: Annotated[float | None, "Default, and of the next five: the task's."] = None
+    batch_size: Annotated[int | None, "Examples per optimizer step."] = None
     epochs: Annotated[float | None, "Passes over the training examples."] = None
-    warmup_ratio: Annotated[float | None, "Share of the steps in which the learning rate rises."] = None
-    weight_decay: Annotated[float | None, "AdamW's weight decay; biases and norms have none."] = None
-    max_grad_norm: Annotated[float | None, "Gradients are clipped to this norm; 0 does not clip."] = None
-    max_length: Annotated[int | None, "Tokens of a text at the most; default: the model's length."] = None
-    tokens: Annotated[int, "Tokens that a process runs at once; larger steps accumulate gradients."] = 8192
+    warmup_ratio: Annotated[float | None, "Share of steps in which the rate rises."] = None
+    weight_decay: Annotated[float | None, "AdamW's, not for biases and norms."] = None
+    max_grad_norm: Annotated[float | None, "Clips gradients to this norm; 0 does not."] = None
+    max_length: Annotated[int | None, "Tokens of a text; default: the model's."] = None
+    tokens: Annotated[int, "Tokens run at once."] = 8192
     bf16: Annotated[bool, "Train in bfloat16 mixed precision."] = False
 
-    eval_steps: Annotated[int | None, "Steps from one look at dev and checkpoint to the next; default: an epoch."] = (
-        None
-    )
-    patience: Annotated[int | None, "Stop after so many looks at dev without a better score."] = None
-    seed: Annotated[int, "Seed of the new head, the order of the examples, dropout and random tables."] = 0
-    seeds: Annotated[int, "Fit with this many seeds, from --seed on, and report mean and deviation."] = 1
-    search: Annotated[str | None, "Try this many points of the paper's grid, or 'grid' for all."] = None
+    eval_steps: Annotated[int | None, "Steps between looks at dev; default: epoch."] = None
+    patience: Annotated[int | None, "Stop after so many looks without a gain."] = None
+    seed: Annotated[int, "Seed of all that is random."] = 0
+    seeds: Annotated[int, "Fit with so many seeds."] = 1
+    search: Annotated[str | None, "Trials of the paper's grid, or 'grid'."] = None
 
     resume: Annotated[bool, "Go on with what was interrupted in --output."] = False
-    overwrite: Annotated[bool, "Replace the run in --output; its dense model is kept if it still fits."] = False
-    keep_checkpoints: Annotated[bool, "Keep checkpoints and the models that were not chosen."] = False
+    overwrite: Annotated[bool, "Replace the run in --output."] = False
+    keep_checkpoints: Annotated[bool, "Keep checkpoints and models not chosen."] = False
     quiet: Annotated[bool, "Show no progress."] = False
 
     def __post_init__(self) -> None:
@@ -166,6 +160,21 @@ class FitSettings:
             if name not in INDIFFERENT and stored.get(name, defaults.get(name)) != mine[name]
         ]
 
+
+PANELS = {
+    "": ("task", "output", "backbone", "hash", "speedup", "resume"),
+    "Data": ("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
+    "Model": ("depth", "warm_start", "dense", "distill", "temperature"),
+    "Exits": (
+        *("speedup_by", "num_buckets", "min_exit", "table"),
+        *("signal", "signed", "prior", "pseudo_counts", "rarity"),
+    ),
+    "Training": (
+        *("learning_rate", "batch_size", "epochs", "warmup_ratio", "weight_decay", "max_grad_norm"),
+        *("max_length", "tokens", "bf16", "eval_steps", "patience"),
+    ),
+}
+"""Options by panel of the help; docs/fitting.md says more of each."""
 
 INDIFFERENT = ("output", "resume", "overwrite", "keep_checkpoints", "quiet")
 """Fields that do not change what is fitted."""

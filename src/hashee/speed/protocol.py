@@ -1,6 +1,6 @@
 """What is measured and what comes out: a benchmark, the timings of a peer, and a row of the result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -9,6 +9,8 @@ from typing import Any
 from hashee.errors import InputError
 
 BATCH_SIZES = (1, 8, 32, 128)
+Report = Callable[[str, int, int], None]
+"""Told what happens now, the steps done and the steps in all."""
 
 
 @dataclass(frozen=True)

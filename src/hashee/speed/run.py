@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from hashee.speed.cost import COSTS, Work
 from hashee.speed.machine import describe_machine, memory_mb
 from hashee.speed.peers import EXIT_LAYERS, REFERENCE, TRAINING_REFERENCE, Outputs, Peer, select
 from hashee.speed.process import WorkerFailed, WorkerProcess
-from hashee.speed.protocol import Benchmark, Job, Row, Timing, add_ratios, fill_row
+from hashee.speed.protocol import Benchmark, Job, Report, Row, Timing, add_ratios, fill_row
 from hashee.speed.workloads import Workload, load_workload, save_model
 
 SGEMM_SIZE = 2048
@@ -29,9 +29,6 @@ PAUSE = 0.05
 TOLERANCE = 1e-3
 # Below this share of free memory the machine would start to swap, and all clocks with it.
 FREE_MEMORY = 0.08
-
-Report = Callable[[str, int, int], None]
-"""Told what happens now, the steps done and the steps in all."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +94,7 @@ def run_benchmark(
     peers = select(benchmark.model, benchmark.training, benchmark.peers)
     report("saving the model", 0, 1)
     config = save_model(benchmark.model, folder / "model")
+    report(f"reading texts of {benchmark.workload} and counting tokens", 0, 1)
     workload = load_workload(benchmark.workload, min(EXIT_LAYERS, config.num_hidden_layers))
     workload.table.save(folder / "table")
     for number, batch_size in enumerate(benchmark.batch_sizes):
@@ -108,7 +106,8 @@ def run_benchmark(
 
         def overall(what: str, done: int, steps: int, number: int = number, size: int = batch_size) -> None:
             sizes = len(benchmark.batch_sizes)
-            report(f"batch {size}: {what}", number * steps + done, sizes * steps)
+            which = f"batch {size}, " if sizes > 1 else ""
+            report(f"{which}{what}", number * steps + done, sizes * steps)
 
         yield measure(course, peers, overall, start)
 
@@ -126,6 +125,7 @@ def measure(course: Course, peers: Sequence[Peer], report: Report, start: float)
                 warm_up(entry)
         differences = compare(entries)
 
+        report("measuring the peak of this machine", 2 * len(peers), steps)
         sgemm = stack.enter_context(WorkerProcess("sgemm", benchmark.threads, course.folder / "sgemm.log"))
         peaks: list[float] = []
         duration = 0.0
@@ -164,11 +164,11 @@ def load_all(course: Course, entries: Sequence[Entry], stack: ExitStack, report:
         # Peers of one depth share files, so they are made one after the other.
         prepared: dict[str, str | None] = {}
         for entry in same_depth:
+            report(f"loading {entry.peer.name}", len(loaded), steps)
             reason = load(course, entry, stack, prepared)
             if reason is not None:
                 entry.drop(reason)
             loaded.append(entry.peer.name)
-            report(f"{'loaded' if reason is None else 'skipped'} {entry.peer.name}", len(loaded), steps)
 
     with ThreadPoolExecutor(max_workers=course.benchmark.threads) as pool:
         list(pool.map(load_depth, by_depth.values()))

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from hashee.errors import InputError
 from hashee.fitting import fit
+from hashee.fitting.checkpoints import last_complete
 from hashee.fitting.command import fit as command
 from hashee.fitting.objective import Objective
-from hashee.fitting.stage import last_complete
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "quiet": True}

@@ -22,6 +22,7 @@ from hashee.evaluating.opening import read_run
 from hashee.evaluating.points import Point, read_points
 from hashee.evaluating.settings import EvaluateSettings
 from hashee.fitting.settings import FitSettings
+from hashee.fitting.stopping import how_it_stopped, sigterm_raises
 from hashee.tasks.task import TaskData
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
@@ -79,10 +80,12 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     own["depths"] = () if options.pop("no_static") else depths
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:
-        points = fit_tradeoff(**own, **given)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with sigterm_raises():
+            points = fit_tradeoff(**own, **given)
+    except KeyboardInterrupt as error:
+        word, code = how_it_stopped(error)
+        print(f"{word}; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(code) from None
     if not _is_main():
         return
     if as_json:

@@ -16,7 +16,7 @@ AUTO = "auto"
 class EvaluateSettings:
     """How a model is evaluated; what is said of each field is the help of its option on the command line."""
 
-    split: Annotated[str, "dev or test."] = "test"
+    split: Annotated[str | None, "dev or test; default: test, or dev if the answers of test are not there."] = None
     dense: Annotated[str | None, "Folder of a dense model to compare with; auto is the one that the fit names."] = AUTO
     backend: Annotated[str, "torch, onnx or openvino; for the latter two, a model is exported if need be."] = "torch"
     quantize: Annotated[str | None, "int8 to evaluate the model with int8 weights, on torch."] = None
@@ -27,7 +27,7 @@ class EvaluateSettings:
     rounds: Annotated[int, "Timed rounds after the pass that answers, which warms up; 0 takes no time."] = 3
     timed_texts: Annotated[int, "Texts of a timed round at the most, spread over the split."] = 1000
     threads: Annotated[
-        int | None, "Threads to run on; default: as torch has them, or all cores for onnx, openvino."
+        int | None, "Threads to run on; default: OMP_NUM_THREADS (for torch), or the cores that may be used."
     ] = None
     worst: Annotated[int, "Worst examples to show."] = 5
     sentences: Annotated[int, "Texts of the split to show with their exits."] = 5
@@ -42,7 +42,7 @@ class EvaluateSettings:
                 object.__setattr__(self, name, joined)
         if self.submission is not None:
             object.__setattr__(self, "submission", Path(self.submission))
-        if self.split not in SPLITS:
+        if self.split not in (None, *SPLITS):
             raise InputError(f"split is {self.split!r}; choose dev or test")
         if self.backend not in ("torch", *BACKENDS):
             raise InputError(f"unknown backend {self.backend!r}; choose from torch, {', '.join(BACKENDS)}")

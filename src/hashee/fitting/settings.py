@@ -70,6 +70,7 @@ class FitSettings:
         None
     )
     patience: Annotated[int | None, "Stop after so many looks at dev without a better score."] = None
+    threads: Annotated[int | None, "Threads to run on; default: OMP_NUM_THREADS, or the cores that may be used."] = None
     seed: Annotated[int, "Seed of the new head, the order of the examples, dropout and random tables."] = 0
     seeds: Annotated[int, "Fit with this many seeds, from --seed on, and report mean and deviation."] = 1
     search: Annotated[str | None, "Try this many points of the paper's grid, or 'grid' for all."] = None
@@ -167,7 +168,7 @@ class FitSettings:
         ]
 
 
-INDIFFERENT = ("output", "resume", "overwrite", "keep_checkpoints", "quiet")
+INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
 """Fields that do not change what is fitted."""
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -190,6 +191,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tokens": (1, math.inf),
     "eval_steps": (1, math.inf),
     "patience": (1, math.inf),
+    "threads": (1, 1024),
     "seed": (0, 2**32 - 1),
     "seeds": (1, 1000),
 }

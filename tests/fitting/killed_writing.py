@@ -30,7 +30,7 @@ class Killer:
 
     def on_event(self, event: str, arguments: Any) -> None:
         if event == "open":
-            path, mode, flags = arguments
+            path, _, flags = arguments
             changes = flags & (os.O_WRONLY | os.O_RDWR) and not isinstance(path, int)
             if changes and os.fspath(path).startswith(self.folder) and self.counted():
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -146,7 +146,7 @@ def test_a_best_checkpoint_that_is_gone_is_one_line(
     monkeypatch.setattr(stages, "scores", worse_and_worse)
     with (
         monkeypatch.context() as patch,
-        pytest.raises(HasheeError, match="the best checkpoint, .*, is gone; train the"),
+        pytest.raises(HasheeError, match=r"the best checkpoint, .*, is gone; train"),
     ):
         patch.setattr(Objective, "loss", removed)
         fit(output=output, **options)

@@ -68,17 +68,18 @@ def test_a_model_that_is_replaced_is_never_a_mixture(runs: tuple[Path, Path], tm
     shutil.copytree(old, tmp_path / "old")
     expected = {"old": answers(old), "new": answers(new), "refused": None}
     assert expected["old"] != expected["new"]
-    outcomes = []
+    outcomes, records = [], []
     for folder in killed_at_every_change(tmp_path, do="write", source=str(new)):
         found = answers(folder)
         outcomes.append(next((name for name, each in expected.items() if found == each), "neither"))
         if (folder / "run.json").exists() and found is not None:
             theirs = json.loads((folder / "run.json").read_text())["data"]["fingerprint"]
-            assert outcomes[-1] == ("new" if theirs == "swapped" else "old"), "the record is of another model"
+            records.append((outcomes[-1], "new" if theirs == "swapped" else "old"))
     assert len(outcomes) > 20, "so many files are written"
     assert outcomes[0] == "old" and outcomes[-1] == "new"
     assert set(outcomes) == {"old", "refused", "new"}, outcomes
     assert outcomes == sorted(outcomes, key=["old", "refused", "new"].index)
+    assert all(outcome == record for outcome, record in records), "run.json is of the model that it lies with"
 
 
 def test_files_of_the_old_model_are_not_read_as_parts_of_the_new(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -162,9 +163,9 @@ def test_a_run_with_the_same_settings_is_fitted_again_where_that_is_asked_for(
 
 def test_what_was_stopped_before_it_had_begun_says_so(tmp_path: Path) -> None:
     (tmp_path / "out" / "work").mkdir(parents=True)
-    with pytest.raises(InputError, match="nothing in .* says what was being fitted.*start it with the whole command"):
+    with pytest.raises(InputError, match=r"nothing in .* says what was being fitted.*start it with the whole command"):
         fit(output=tmp_path / "out", resume=True)
     for text in ("", "{", "[]", "null", '{"tas": 1}', '{"task": 1, "unknown": 2}'):
         (tmp_path / "out" / "work" / "settings.json").write_text(text)
-        with pytest.raises(InputError, match="nothing in .* says what was being fitted"):
+        with pytest.raises(InputError, match=r"nothing in .* says what was being fitted"):
             fit(output=tmp_path / "out", resume=True)

@@ -15,7 +15,6 @@ from hashee.evaluating.command import SeveralValues, evaluate, tradeoff
 from hashee.fitting.command import fit
 from hashee.pretrained import read_pretrained
 from hashee.speed.command import speed
-from hashee.threads import wait_passively
 
 app = typer.Typer(
     help="Transformer encoders in which every token has a fixed exit layer.",
@@ -205,7 +204,6 @@ def load_model(path: str) -> Any:
 
 def main() -> None:
     """Run the command line; what users can mend is one line and exit code 2."""
-    wait_passively()
     # Progress and loading reports of transformers would bury our own output.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:

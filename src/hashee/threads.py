@@ -69,7 +69,8 @@ def wait_passively() -> bool:
     """Let idle threads of OpenMP sleep unless the environment says how they wait; return whether that was done.
 
     By default they spin, and take the cores from whatever else would run: on a busy machine even from the thread that
-    they wait for. OpenMP reads this once, when torch is loaded, so it must be said before.
+    they wait for. OpenMP reads this once, when torch is loaded, so it must be said before. It is for training; where
+    time is taken, threads wait as they do in use.
     """
     if "torch" in sys.modules or any(name in os.environ for name in _WAITING):
         return False

@@ -21,9 +21,10 @@ from hashee.evaluating.measure import evaluate as evaluate_model
 from hashee.evaluating.opening import read_run
 from hashee.evaluating.points import Point, read_points
 from hashee.evaluating.settings import EvaluateSettings
-from hashee.fitting.settings import FitSettings
+from hashee.fitting.settings import TIME, FitSettings
 from hashee.fitting.stopping import how_it_stopped, sigterm_raises
 from hashee.tasks.task import TaskData
+from hashee.threads import wait_passively
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
 """Settings of a fit that say which examples there are."""
@@ -75,6 +76,8 @@ def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
 
 def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     """Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost."""
+    if options["speedup_by"] != TIME:
+        wait_passively()
     own: dict[str, Any] = {"speedups": options.pop("speedups") or SPEEDUPS, "hash": options.pop("hash") or TABLES}
     depths = options.pop("depths")
     own["depths"] = () if options.pop("no_static") else depths

@@ -12,12 +12,15 @@ from rich.table import Table
 
 from hashee.fitting.entry import fit as fit_model
 from hashee.fitting.entry import stored_settings
-from hashee.fitting.settings import FitSettings
+from hashee.fitting.settings import TIME, FitSettings
 from hashee.fitting.stopping import how_it_stopped, sigterm_raises
+from hashee.threads import wait_passively
 
 
 def fit(context: typer.Context, **options: Any) -> None:
     """Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev."""
+    if options["speedup_by"] != TIME:
+        wait_passively()
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:
         with sigterm_raises():

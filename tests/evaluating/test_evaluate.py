@@ -13,7 +13,7 @@ from transformers import AutoModel
 
 import hashee
 from hashee.errors import HasheeError, InputError
-from hashee.evaluating import Evaluation, evaluate
+from hashee.evaluating import EvaluateSettings, Evaluation, evaluate
 from hashee.tasks import elue_score, mflops_per_text, score
 from hashee.tasks.task import Examples, Kind, TaskData
 from small_tokenizer import make_tokenizer
@@ -162,6 +162,20 @@ def test_answers_that_are_no_numbers_are_refused() -> None:
 
 
 # --- splits ------------------------------------------------------------------------------------------------------
+
+
+def test_dev_is_evaluated_where_test_has_no_answers_and_nobody_chose(tmp_path: Path) -> None:
+    model, data = save_hashed(tmp_path), make_task(targets=False)
+    options: dict[str, Any] = {"rounds": 0, "quiet": True}
+    found = evaluate(model, data, **options)
+    assert found.split == "dev" and found.quality == quick(model, data, "dev").quality
+    assert found.provenance.data_notes[0].startswith("the answers of tiny-classification's test split are not known")
+    assert found.provenance.data_notes[1:] == data.notes == quick(model, data, "dev").provenance.data_notes
+    assert evaluate(model, make_task(), **options).split == "test"
+    assert evaluate(model, data, settings=EvaluateSettings(split="dev"), **options).split == "dev"
+    assert evaluate(model, replace(data, test=None), **options).split == "dev"
+    answers = tmp_path / "answers.tsv"
+    assert evaluate(model, data, submission=answers, **options).split == "test", "that is what a submission is for"
 
 
 def test_splits_are_told_apart(tmp_path: Path) -> None:

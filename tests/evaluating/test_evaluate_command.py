@@ -11,6 +11,7 @@ from evaluating_data import make_task, save_dense, save_hashed
 from typer.testing import CliRunner, Result
 
 from hashee.cli.evaluate import SeveralValues, evaluate, tradeoff
+from hashee.cli.fit import fit
 from hashee.errors import InputError
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -69,14 +70,43 @@ def test_the_task_of_a_fit_need_not_be_named(files: Path, tmp_path: Path) -> Non
         run("evaluate", folder)
 
 
-def test_a_tradeoff_from_files(files: Path, tmp_path: Path) -> None:
+def test_a_fit_to_one_file_is_evaluated_on_what_it_set_aside(files: Path, tmp_path: Path) -> None:
+    fit_app = typer.Typer(pretty_exceptions_enable=False)
+    fit_app.command()(fit)
+    fit_app.command("none")(fit)  # a single command would not be named
+    options = ("--task", files / "train.csv", "--backbone", small_backbone(tmp_path), "--no-warm-start")
+    several = ("--hash", "random", "--epochs", 1, "--threads", 1, "--quiet", "--output", tmp_path / "out")
+    (files / "dev.csv").unlink()
+    (files / "test.csv").unlink()
+    fitted = CliRunner().invoke(fit_app, ["fit", *map(str, (*options, *several))], catch_exceptions=False)
+    assert fitted.exit_code == 0, fitted.output
+    run_json = json.loads((tmp_path / "out" / "run.json").read_text())
+    found = json.loads(run("evaluate", tmp_path / "out", "--json", "--rounds", 0).stdout)
+    assert found["split"] == "dev"
+    assert found["texts"] == run_json["data"]["sizes"]["dev"] > 0
+    assert found["quality"] == run_json["metrics"]["dev"], "the very rows that were set aside"
+    assert found["provenance"]["fitted_on"] == found["provenance"]["data_fingerprint"]
+    why = "data has no test split, so this is dev"
+    assert found["provenance"]["data_notes"][0].startswith(why)
+    page = run("evaluate", tmp_path / "out", "--rounds", 0, "--output", tmp_path / "report").stdout
+    assert f"note: {why}" in page.replace("\n", " ")
+    assert f"note: {why}" in (tmp_path / "report" / "report.html").read_text()
+    with pytest.raises(InputError, match="has no examples in test"):
+        run("evaluate", tmp_path / "out", "--split", "test")
+
+
+def small_backbone(tmp_path: Path) -> Path:
     from architectures import make_model
     from small_tokenizer import make_tokenizer
 
     tokenizer = make_tokenizer()
     make_model("bert", vocab_size=len(tokenizer), num_hidden_layers=3).save_pretrained(tmp_path / "backbone")
     tokenizer.save_pretrained(tmp_path / "backbone")
-    options = ("--task", files, "--backbone", tmp_path / "backbone", "--epochs", 1, "--quiet")
+    return tmp_path / "backbone"
+
+
+def test_a_tradeoff_from_files(files: Path, tmp_path: Path) -> None:
+    options = ("--task", files, "--backbone", small_backbone(tmp_path), "--epochs", 1, "--threads", 1, "--quiet")
     several = ("--speedups", 2, 2.4, "--hash", "random", "--depths", 1, "--output", tmp_path / "out")
     result = run("tradeoff", *options, *several)
     for name in ("dense", "random-2x", "random-2.4x", "static-1", "tradeoff.png"):

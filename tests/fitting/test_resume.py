@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from typer.testing import CliRunner
 from hashee.cli.fit import fit as command
 from hashee.errors import InputError
 from hashee.fitting import fit
+from hashee.fitting.checkpoints import last_complete
+from hashee.fitting.entry import complete_settings
 from hashee.fitting.objective import Objective
-from hashee.fitting.stage import last_complete
+from hashee.fitting.stopping import Terminated, sigterm_raises
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "quiet": True}
@@ -122,8 +125,7 @@ def test_patience_that_had_run_out_stays_so(backbone: Path, tmp_path: Path) -> N
 
 
 def test_the_command_says_how_to_go_on(backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [json.dumps({"text": text, "label": target}) for text, target in zip(*_rows(), strict=True)]
-    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    write_rows(tmp_path / "train.jsonl")
     app = typer.Typer()
     app.command()(command)
     options = ["--task", str(tmp_path / "train.jsonl"), "--output", str(tmp_path / "out dir"), "--hash", "random"]
@@ -149,6 +151,87 @@ def test_the_command_says_how_to_go_on(backbone: Path, tmp_path: Path, monkeypat
     finished = (tmp_path / "out dir" / "run.json").stat().st_mtime_ns
     assert CliRunner().invoke(app, ["--output", str(tmp_path / "out dir"), "--resume"]).exit_code == 0
     assert (tmp_path / "out dir" / "run.json").stat().st_mtime_ns == finished, "what is finished is only read"
+
+
+def write_rows(path: Path) -> Path:
+    """Write the training examples to a file."""
+    lines = [json.dumps({"text": text, "label": target}) for text, target in zip(*_rows(), strict=True)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_sigterm_finishes_the_step_and_exits_with_143(backbone: Path, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "train.jsonl")
+    options = ["--task", str(rows), "--hash", "random", "--backbone", str(backbone), "--no-warm-start"]
+    options += ["--epochs", "400", "--eval-steps", "1000", "--quiet", "--threads", "1"]
+    command_line = [sys.executable, "-m", "hashee", "fit", *options, "--output", str(tmp_path / "out")]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command_line, stdout=log, stderr=log)
+        started = tmp_path / "out" / "work" / "random" / "started.json"
+        until = time.monotonic() + 300
+        while not started.exists() and time.monotonic() < until:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+        time.sleep(2)  # it is in the midst of its steps
+        process.terminate()
+        assert process.wait(timeout=300) == 143, (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text().splitlines()
+    assert "writing a checkpoint; send the signal again to stop without it" in said
+    assert said[-1] == f"terminated; go on with: hashee fit --output {tmp_path / 'out'} --resume"
+    assert last_complete(started.parent / "checkpoints") is not None, "no look at dev was due yet, and it was stopped"
+    stored = json.loads((tmp_path / "out" / "work" / "settings.json").read_text())
+    assert stored["threads"] == 1
+
+
+def test_sigterm_loses_nothing(cadence: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, whole = cadence
+    loss, calls = Objective.loss, []
+
+    def terminated(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return loss(*arguments)
+
+    with monkeypatch.context() as patch, sigterm_raises(), pytest.raises(Terminated):
+        patch.setattr(Objective, "loss", terminated)
+        fit(task=make_data(train=EXAMPLES), output=tmp_path / "out", **options)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert len(calls) == 8, "no step after the signal"
+    fit(task=make_data(train=EXAMPLES), output=tmp_path / "out", resume=True, quiet=True)
+    assert_equal(tmp_path / "out", whole)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(
+    backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts a run with nohup, or in the background of a script, wants it to go on."""
+    loss = Objective.loss
+
+    def disturbed(*arguments: Any) -> torch.Tensor:
+        signal.raise_signal(signal.SIGINT)
+        return loss(*arguments)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(Objective, "loss", disturbed)
+        options = OPTIONS | {"warm_start": False, "epochs": 1}
+        fit(task=make_data(train=EXAMPLES), backbone=str(backbone), output=tmp_path / "out", **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "out" / "run.json").exists()
+
+
+def test_threads_are_those_that_were_asked_for_also_when_resumed(backbone: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    options = OPTIONS | {"warm_start": False, "epochs": 1, "threads": 3}
+    run = fit(task=make_data(train=16), backbone=str(backbone), output=tmp_path / "out", **options).run
+    assert run["hardware"]["threads"] == 3 and torch.get_num_threads() == before
+    stored = complete_settings(None, {"task": make_data(train=16), "output": tmp_path / "out", "resume": True})
+    assert stored.threads == 3
+    assert not replace(stored, threads=1).differences(run["settings"]), "another number is no other run"
+    with pytest.raises(InputError, match="threads is 0; it must be from 1"):
+        fit(task=make_data(train=16), output=tmp_path / "out", threads=0)
 
 
 def _rows() -> tuple[list[Any], list[Any]]:

@@ -17,9 +17,11 @@ from hashee.errors import InputError
 from hashee.evaluating.points import Point, read_points
 from hashee.evaluating.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
 from hashee.fitting.settings import PANELS as FIT_PANELS
-from hashee.fitting.settings import FitSettings
+from hashee.fitting.settings import TIME, FitSettings
+from hashee.fitting.stopping import how_it_stopped, sigterm_raises
 from hashee.options import LAST, Panels, option
 from hashee.tasks.task import TaskData
+from hashee.threads import wait_passively
 from hashee.whole_columns import WholeColumns
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
@@ -79,6 +81,8 @@ def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
 
 def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     """Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost."""
+    if options["speedup_by"] != TIME:
+        wait_passively()
     from hashee.evaluating.compare import FIGURE
     from hashee.evaluating.compare import tradeoff as fit_tradeoff
 
@@ -87,10 +91,12 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     own["depths"] = () if options.pop("no_static") else depths
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:
-        points = fit_tradeoff(**own, **given)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with sigterm_raises():
+            points = fit_tradeoff(**own, **given)
+    except KeyboardInterrupt as error:
+        word, code = how_it_stopped(error)
+        print(f"{word}; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(code) from None
     if not _is_main():
         return
     if as_json:

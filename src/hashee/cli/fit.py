@@ -10,22 +10,30 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hashee.fitting.settings import PANELS, FitSettings
+from hashee.fitting.settings import PANELS, TIME, FitSettings
+from hashee.fitting.stopping import how_it_stopped, sigterm_raises
 from hashee.options import option
+from hashee.threads import wait_passively
 
 
 def fit(context: typer.Context, **options: Any) -> None:
     """Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev."""
+    if options["speedup_by"] != TIME:
+        wait_passively()
     from hashee.fitting.entry import fit as fit_model
+    from hashee.fitting.entry import stored_settings
 
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:
-        result = fit_model(**given)
-    except KeyboardInterrupt:
+        with sigterm_raises():
+            result = fit_model(**given)
+    except KeyboardInterrupt as error:
+        word, code = how_it_stopped(error)
         output = given.get("output")
-        resume = f"; go on with: hashee fit --output {shlex.quote(str(output))} --resume" if output else ""
-        print(f"interrupted{resume}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        begun = output is not None and stored_settings(Path(output)) is not None
+        resume = f"; go on with: hashee fit --output {shlex.quote(str(output))} --resume" if begun else ""
+        print(f"{word}{resume}", file=sys.stderr)
+        raise typer.Exit(code) from None
     if _is_main():
         Console().print(summary(result.run, result.folder), highlight=False)
 

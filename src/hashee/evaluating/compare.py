@@ -17,6 +17,7 @@ from hashee.fitting.settings import HASHES
 from hashee.packages import require
 from hashee.table import ExitTable
 from hashee.tasks.task import TaskData
+from hashee.threads import torch_threads
 
 FIGURE, POINTS, BEGUN = "tradeoff.png", "tradeoff.json", "begun.json"
 
@@ -91,7 +92,8 @@ def tradeoff(
     with quiet_transformers():
         backbone = open_backbone(settings.backbone, data.task, None)
     plans = plans_of(grid.checked(backbone.layers), backbone.layers, settings.output / "tables")
-    return _Fits(settings, data, backbone).run(plans)
+    with torch_threads(settings.threads):
+        return _Fits(settings, data, backbone).run(plans)
 
 
 def plans_of(grid: Grid, layers: int, tables: Path) -> list[Plan]:
@@ -147,7 +149,7 @@ class _Fits:
 
     def _begin(self, plans: Sequence[Plan]) -> None:
         """Make the tables without exits; refuse a folder whose points were fitted otherwise."""
-        from hashee.fitting.stage import read_json, write_json  # noqa: PLC0415
+        from hashee.fitting.json_files import read_json, write_json  # noqa: PLC0415
 
         shared = replace(self.settings, seeds=1)
         begun = read_json(self.folder / BEGUN)

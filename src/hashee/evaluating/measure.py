@@ -1,8 +1,7 @@
 """`hashee.evaluate`: a model, a split, one page of numbers."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ from hashee.explain import Explanation
 from hashee.fitting.entry import quiet_transformers
 from hashee.flops import FlopCount, count_flops
 from hashee.packages import require
-from hashee.speed.machine import describe_machine, usable_cores
+from hashee.speed.machine import describe_machine
 from hashee.speed.worker import peak_memory_mb
 from hashee.tasks.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.tasks.loading import load_task
 from hashee.tasks.metrics import score
 from hashee.tasks.submission import write_submission
 from hashee.tasks.task import Examples, Kind, Task, TaskData
+from hashee.threads import torch_threads, usable_cores
 
 _LONGEST_SHOWN = 48
 """Tokens of a text that is shown with its exits, at the most, if the split has such."""
@@ -49,7 +49,7 @@ class _Answered:
 def evaluate(
     model: Any,
     data: TaskData | str | Path,
-    split: str = "test",
+    split: str | None = None,
     settings: EvaluateSettings | None = None,
     *,
     tokenizer: Any = None,
@@ -58,13 +58,15 @@ def evaluate(
     """Measure quality, cost and speed of a model on a split of a task.
 
     model: a folder, or a converted, exported or dense model with a head for the task. data: a task with its examples,
-    or what `load_task` takes. settings, changes: the fields of `EvaluateSettings`.
+    or what `load_task` takes. split: dev or test; by default test, or dev if test has no answers to compare with.
+    settings, changes: the fields of `EvaluateSettings`.
     """
     require("accelerate", "train", "evaluating")
-    settings = _complete(settings, changes | {"split": split})
+    settings = _complete(settings, changes | ({} if split is None else {"split": split}))
     data = data if isinstance(data, TaskData) else load_task(data)
-    examples = examples_of(data, settings)
-    with quiet_transformers(), _threads(settings.threads):
+    split, why = split_of(data, settings)
+    examples = examples_of(data, replace(settings, split=split))
+    with quiet_transformers(), torch_threads(settings.threads):
         opened = open_model(model, data.task, settings, tokenizer)
         run = read_run(opened.source)
         max_length = settings.max_length or (run or {"settings": {}})["settings"].get("max_length")
@@ -79,6 +81,7 @@ def evaluate(
             dense = _answered(other.cut_at(max_length), examples, other.layers, not settings.quiet)
         models = [each.opened for each in (answered, dense) if each is not None]
         timings = time_rounds(models, examples, settings.rounds, settings.timed_texts) if settings.rounds else []
+        provenance = _provenance(data, run, opened, settings)
     return Evaluation(
         model=_about(opened, settings, full_layers),
         task=data.task,
@@ -100,7 +103,7 @@ def evaluate(
         ),
         elue=_elue(data.task, split, answered),
         explanations=_explanations(answered.opened, examples, settings.sentences),
-        provenance=_provenance(data, run, opened, settings),
+        provenance=replace(provenance, data_notes=(*why, *provenance.data_notes)),
         submission=submission,
     )
 
@@ -111,6 +114,19 @@ def _complete(settings: EvaluateSettings | None, changes: dict[str, Any]) -> Eva
         if name not in known:
             raise InputError(f"there is no setting {name!r}; the settings are {', '.join(known)}")
     return replace(settings or EvaluateSettings(), **changes)
+
+
+def split_of(data: TaskData, settings: EvaluateSettings) -> tuple[str, tuple[str, ...]]:
+    """Return the split that is evaluated, and why it is, if nobody chose it and it is not test."""
+    if settings.split is not None:
+        return settings.split, ()
+    if data.test is None or not len(data.test):
+        missing = f"{data.task.name} has no test split"
+    elif data.test.targets is None and settings.submission is None:
+        missing = f"the answers of {data.task.name}'s test split are not known"
+    else:
+        return "test", ()
+    return "dev", (f"{missing}, so this is dev; a model that was chosen by dev looks a little better there",)
 
 
 def examples_of(data: TaskData, settings: EvaluateSettings) -> Examples:
@@ -286,14 +302,3 @@ def _provenance(data: TaskData, run: dict[str, Any] | None, opened: Opened, sett
 
 def _submission(task: Task, answers: Sequence[Any], settings: EvaluateSettings) -> str | None:
     return None if settings.submission is None else str(write_submission(settings.submission, task, answers))
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

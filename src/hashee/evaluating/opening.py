@@ -33,10 +33,10 @@ from hashee.model import HashedModel, check_finite
 from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict, run_in_torch
 from hashee.pretrained import read_pretrained
-from hashee.speed.machine import usable_cores
 from hashee.table import ExitTable
 from hashee.tasks.task import Kind, Task
 from hashee.texts import Text
+from hashee.threads import usable_cores
 
 Array = NDArray[Any]
 Run = Callable[[dict[str, Array]], Array]

@@ -21,7 +21,7 @@ AUTO = "auto"
 class EvaluateSettings:
     """How a model is evaluated; what is said of each field is the help of its option; docs/evaluating.md says more."""
 
-    split: Annotated[str, "dev or test."] = "test"
+    split: Annotated[str | None, "dev or test; default: test if it has answers."] = None
     dense: Annotated[str | None, "Dense model to compare with."] = AUTO
     backend: Annotated[str, "torch, onnx or openvino."] = "torch"
     quantize: Annotated[str | None, "int8: evaluate with int8 weights, on torch."] = None
@@ -29,7 +29,7 @@ class EvaluateSettings:
     max_length: Annotated[int | None, "Tokens of a text; default: as it was fitted."] = None
     rounds: Annotated[int, "Timed rounds; 0 takes no time."] = 3
     timed_texts: Annotated[int, "Texts of a timed round."] = 1000
-    threads: Annotated[int | None, "Threads to run on; default: as torch has them."] = None
+    threads: Annotated[int | None, "Threads to run on; default: the usable cores."] = None
     worst: Annotated[int, "Worst examples to show, errors first."] = 5
     sentences: Annotated[int, "Texts to show with their exits."] = 5
     submission: Annotated[Path | None, "File of answers for GLUE and ELUE."] = None
@@ -43,7 +43,7 @@ class EvaluateSettings:
                 object.__setattr__(self, name, joined)
         if self.submission is not None:
             object.__setattr__(self, "submission", Path(self.submission))
-        if self.split not in SPLITS:
+        if self.split not in (None, *SPLITS):
             raise InputError(f"split is {self.split!r}; choose dev or test")
         from hashee.export.runtime import BACKENDS  # noqa: PLC0415  # its libraries are slow to import
 

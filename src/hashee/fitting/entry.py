@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hashee.errors import InputError
 from hashee.fitting.settings import INDIFFERENT, FitSettings
 from hashee.packages import require
+from hashee.threads import torch_threads
 
 if TYPE_CHECKING:
     from hashee.fitting.processes import Processes
@@ -46,7 +47,7 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     settings = complete_settings(settings, fields)
     if settings.search is not None:
         require_optuna()
-    with quiet_transformers():
+    with quiet_transformers(), torch_threads(settings.threads):
         processes = current_processes()
         data = settings.load_data()
         processes.main_only(lambda: claim_output(settings, data))
@@ -72,32 +73,44 @@ def complete_settings(settings: FitSettings | None, fields: dict[str, Any]) -> F
     if fields.get("resume") and "output" in fields:
         stored = stored_settings(Path(fields["output"]))
         if stored is not None:
-            if isinstance(stored["task"], dict) and "task" not in fields:
-                raise InputError(
-                    f"the run in {fields['output']} was given its data ({stored['task']['name']}) in Python; "
-                    f"resume it there, with task="
-                )
-            kept = {name: value for name, value in stored.items() if name not in INDIFFERENT}
-            return FitSettings(**(kept | fields))
+            return _resumed(stored, fields)
+        if "task" not in fields:
+            raise InputError(
+                f"nothing in {fields['output']} says what was being fitted: there was no run, or it was stopped before "
+                f"it had begun; start it with the whole command, as the first time"
+            )
     for name in ("task", "output"):
         if name not in fields:
             raise InputError(f"{name} is missing; say {'what to fit' if name == 'task' else 'where to write'}")
     return FitSettings(**fields)
 
 
-def stored_settings(output: Path) -> dict[str, Any] | None:
-    """Return the settings of the run in a folder, finished or not."""
-    from hashee.fitting.stage import read_json  # noqa: PLC0415
+def _resumed(stored: dict[str, Any], fields: dict[str, Any]) -> FitSettings:
+    """Return the settings that a run was begun with, and what is said anew of what does not change its result."""
+    if isinstance(stored["task"], dict) and "task" not in fields:
+        raise InputError(
+            f"the run in {fields['output']} was given its data ({stored['task']['name']}) in Python; "
+            f"resume it there, with task="
+        )
+    # The same threads add numbers up in the same order.
+    kept = {name: value for name, value in stored.items() if name not in INDIFFERENT or name == "threads"}
+    return FitSettings(**(kept | fields))
 
-    run = read_json(output / "run.json")
-    stored: dict[str, Any] | None = read_json(output / "work" / "settings.json") or (run or {}).get("settings")
-    return stored
+
+def stored_settings(output: Path) -> dict[str, Any] | None:
+    """Return the settings of the run in a folder, finished or not; None if there is none, or they are damaged."""
+    from hashee.fitting.json_files import read_json  # noqa: PLC0415
+
+    known = {field.name for field in dataclass_fields(FitSettings)}
+    run = read_json(output / "run.json") or {}
+    for stored in (read_json(output / "work" / "settings.json"), run.get("settings")):
+        if isinstance(stored, dict) and "task" in stored and known.issuperset(stored):
+            return stored
+    return None
 
 
 def claim_output(settings: FitSettings, data: "TaskData") -> None:
     """Raise if the output folder holds something that is not to be lost; note the settings of a new run there."""
-    from hashee.fitting.stage import read_json, write_json  # noqa: PLC0415
-
     output = settings.output
     stored = stored_settings(output)
     if stored is None:
@@ -105,23 +118,48 @@ def claim_output(settings: FitSettings, data: "TaskData") -> None:
             raise InputError(f"{output} holds a model that was not fitted here; name another output")
         if settings.resume and not output.exists():
             raise InputError(f"there is nothing to resume in {output}")
-    elif settings.overwrite:
-        for path in (output / "run.json", output / "search.db"):
-            path.unlink(missing_ok=True)
-        for folder in (output / "work", *output.glob("seed-*")):
-            shutil.rmtree(folder, ignore_errors=True)
-    elif not settings.resume:
+    elif not settings.overwrite:
+        _check_resumable(settings, stored, data)
+    if settings.overwrite or not (output / "run.json").exists():
+        _begin(settings, data)
+
+
+def _check_resumable(settings: FitSettings, stored: dict[str, Any], data: "TaskData") -> None:
+    from hashee.fitting.json_files import read_json  # noqa: PLC0415
+
+    output = settings.output
+    if not settings.resume:
         raise InputError(f"{output} holds a run already; go on with it (--resume) or replace it (--overwrite)")
-    else:
-        differences = settings.differences(stored)
-        if differences:
-            raise InputError(f"{output} was begun otherwise: {differences[0]}; name another output, or --overwrite")
-        seen = read_json(output / "work" / "data.json")
-        if seen is not None and seen["fingerprint"] != data.fingerprint:
-            raise InputError(f"the data have changed since the run in {output} was begun; start again with --overwrite")
-    if not (output / "run.json").exists():
-        write_json(output / "work" / "settings.json", settings.to_dict())
-        write_json(output / "work" / "data.json", {"fingerprint": data.fingerprint})
+    differences = settings.differences(stored)
+    if differences:
+        raise InputError(f"{output} was begun otherwise: {differences[0]}; name another output, or --overwrite")
+    seen = read_json(output / "work" / "data.json") or (read_json(output / "run.json") or {}).get("data", {})
+    if seen.get("fingerprint", data.fingerprint) != data.fingerprint:
+        raise InputError(f"the data have changed since the run in {output} was begun; start again with --overwrite")
+
+
+def _begin(settings: FitSettings, data: "TaskData") -> None:
+    """Note what is being fitted; what an earlier run left is deleted if it is to be replaced, but for its model.
+
+    A kill in between leaves the old run, or the new one to be resumed.
+    """
+    from hashee.fitting.json_files import write_json  # noqa: PLC0415
+    from hashee.fitting.outcome import REPLACED  # noqa: PLC0415
+
+    output, work = settings.output, settings.output / "work"
+    notes = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
+    for name, values in notes.items():
+        write_json(work / name, values)
+    if not settings.overwrite:
+        return
+    if (output / "run.json").exists():
+        write_json(work / REPLACED, {})
+    (output / "search.db").unlink(missing_ok=True)
+    for path in (*work.iterdir(), *output.glob("seed-*")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (*notes, REPLACED):
+            path.unlink()
 
 
 def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Processes") -> FitSettings:

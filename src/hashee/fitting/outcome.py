@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from hashee.fitting.encoding import Encoded
+from hashee.fitting.json_files import json_text, read_json, write_json
 from hashee.fitting.model_card import model_card
 from hashee.fitting.processes import Processes
 from hashee.fitting.record import hardware, macs_of, versions
+from hashee.fitting.replacing import replaced_model
 from hashee.fitting.resources import writing_to
 from hashee.fitting.settings import FitSettings
-from hashee.fitting.stage import RECORD, STARTED, StageRecord, read_json, write_json
+from hashee.fitting.stage import RECORD, STARTED, StageRecord
 from hashee.fitting.stages import WORK, Candidate, Dense, Fit
 from hashee.loading import load
 from hashee.tasks import Examples, TaskData
 
 RUN = "run.json"
+REPLACED = "replaced.json"
+"""Where this is, in the work folder, `run.json` and model are of a run that is being replaced."""
 
 Splits = dict[str, tuple[Encoded, Examples]]
 
@@ -63,8 +67,10 @@ def fit_once(settings: FitSettings, data: TaskData, processes: Processes, choose
 
 def finished_run(settings: FitSettings, data: TaskData) -> dict[str, Any] | None:
     """Return the run in the output folder if it is finished and was made with these settings on these data."""
-    run: dict[str, Any] | None = read_json(settings.output / RUN)
-    if run is None or settings.differences(run["settings"]) or run["data"]["fingerprint"] != data.fingerprint:
+    run = read_json(settings.output / RUN)
+    if run is None or (settings.output / WORK / REPLACED).exists():
+        return None
+    if settings.differences(run["settings"]) or run["data"]["fingerprint"] != data.fingerprint:
         return None
     return run
 
@@ -91,19 +97,25 @@ def finish(dense: Dense | None, choice: Choice) -> dict[str, Any]:
         "seconds": _seconds(dense, choice.candidates, time.monotonic() - began),
     }
     with writing_to(fit.folder):
-        fit.processes.main_only(lambda: write_model(best.folder, fit.folder, run))
+        fit.processes.main_only(lambda: put_in_place(best.folder, fit.folder, run))
     return run
 
 
+def put_in_place(source: Path, folder: Path, run: dict[str, Any]) -> None:
+    """Write a model to the output folder; from then on the run there is finished, whatever it replaced."""
+    write_model(source, folder, run)
+    (folder / WORK / REPLACED).unlink(missing_ok=True)
+
+
 def write_model(source: Path, folder: Path, run: dict[str, Any]) -> None:
-    """Copy a model with its tokenizer, and write its card and `run.json`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.name not in (RECORD, STARTED, RUN):
-            shutil.copyfile(path, folder / path.name)
-    (folder / "README.md").write_text(model_card(run), encoding="utf-8")
-    # Last, because it says that all else is there.
-    write_json(folder / RUN, run)
+    """Copy a model with its tokenizer, and write its card and `run.json`, in place of what was there."""
+    with replaced_model(folder, RUN) as incoming:
+        for path in sorted(source.iterdir()):
+            # A kill may have left temporary files, whose names begin with a dot.
+            if path.is_file() and not path.name.startswith(".") and path.name not in (RECORD, STARTED, RUN):
+                shutil.copyfile(path, incoming / path.name)
+        (incoming / "README.md").write_text(model_card(run), encoding="utf-8")
+        (incoming / RUN).write_text(json_text(run), encoding="utf-8")
 
 
 def _metrics(fit: Fit, model: Any, splits: Splits) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import torch
 from hashee.fitting.encoding import Encoded
 from hashee.fitting.processes import Processes
 from hashee.flops import count_flops
-from hashee.speed.machine import usable_cores
 from hashee.table import ExitTable
+from hashee.threads import usable_cores
 
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hashee.fitting.json_files import fingerprint_of
 from hashee.fitting.outcome import Choice
-from hashee.fitting.stage import fingerprint_of
+from hashee.fitting.stage import drop_weights
 from hashee.fitting.stages import WORK, Candidate, Dense, Fit
 from hashee.packages import require
 
@@ -48,7 +49,7 @@ def searched(fit: Fit, dense: Dense | None) -> Choice:
             loser = candidate if best is None else best[1]
             best = (varied, candidate)
         if loser is not best[1] and fit.processes.is_main and not fit.settings.keep_checkpoints:
-            _drop_weights(loser.folder)
+            drop_weights(loser.folder)
     assert best is not None  # a grid has at least one point
     more = {"search": {"grid": {name: list(values) for name, values in grid.items()}, "trials": trials}}
     return Choice(best[0], [best[1]], more)
@@ -101,9 +102,3 @@ class _Trials:
 def require_optuna() -> Any:
     """Return the optuna package, or say how to get it."""
     return require("optuna", "train", "--search")
-
-
-def _drop_weights(folder: Path) -> None:
-    """Keep the record of a trial and its table; its weights are of no use any more."""
-    for path in folder.glob("*.safetensors"):
-        path.unlink()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hashee.fitting.outcome import Choose, finished_run, fit_once, write_model
+from hashee.fitting.outcome import Choose, finished_run, fit_once, put_in_place
 from hashee.fitting.processes import Processes
 from hashee.fitting.record import spread
 from hashee.fitting.resources import writing_to
@@ -39,5 +39,5 @@ def fit_seeds(
     }
     source = settings.output / f"seed-{run['best_seed']}"
     with writing_to(settings.output):
-        processes.main_only(lambda: write_model(source, settings.output, run))
+        processes.main_only(lambda: put_in_place(source, settings.output, run))
     return run

@@ -64,6 +64,7 @@ class FitSettings:
 
     eval_steps: Annotated[int | None, "Steps between looks at dev; default: epoch."] = None
     patience: Annotated[int | None, "Stop after so many looks without a gain."] = None
+    threads: Annotated[int | None, "Threads; default: the usable cores."] = None
     seed: Annotated[int, "Seed of all that is random."] = 0
     seeds: Annotated[int, "Fit with so many seeds."] = 1
     search: Annotated[str | None, "Trials of the paper's grid, or 'grid'."] = None
@@ -176,7 +177,7 @@ PANELS = {
 }
 """Options by panel of the help; docs/fitting.md says more of each."""
 
-INDIFFERENT = ("output", "resume", "overwrite", "keep_checkpoints", "quiet")
+INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
 """Fields that do not change what is fitted."""
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -199,6 +200,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tokens": (1, math.inf),
     "eval_steps": (1, math.inf),
     "patience": (1, math.inf),
+    "threads": (1, 1024),
     "seed": (0, 2**32 - 1),
     "seeds": (1, 1000),
 }

@@ -1,8 +1,7 @@
 """One training with everything around it: reuse what is done, go on after an interruption, keep the best on dev."""
 
-import hashlib
-import json
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +9,12 @@ from typing import Any
 
 from transformers import TrainerState
 
-from hashee.files import replaced_atomically
+from hashee.errors import CheckpointError
+from hashee.fitting.checkpoints import checkpoint_at, last_complete
+from hashee.fitting.durable import digests_of, fault_in
+from hashee.fitting.json_files import fingerprint_of, json_text, read_json, write_json
 from hashee.fitting.processes import Processes
+from hashee.fitting.replacing import replaced_model
 from hashee.fitting.resources import running_at_once, writing_to
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.trainer import SCORE, SECONDS, Job, Patience, StepTrainer
@@ -19,6 +22,8 @@ from hashee.fitting.trainer import SCORE, SECONDS, Job, Patience, StepTrainer
 RECORD = "stage.json"
 STARTED = "started.json"
 _CHECKPOINTS = "checkpoints"
+_FILES = "files"
+"""In the record: the SHA-256 of every file of the model."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,13 @@ class Stage:
         return fingerprint_of(self.depends_on)
 
     def finished(self) -> "StageRecord | None":
-        """Return the record of the stage if its model is there and depends on the very same."""
+        """Return the record of the stage if its model is there as it was written and depends on the very same."""
         record = read_json(self.folder / RECORD)
         if record is None or record.get("fingerprint") != self.fingerprint:
+            return None
+        fault = fault_in(self.folder, record.pop(_FILES, {}))
+        if fault is not None:
+            print(f"note: in {self.folder}, {fault}; training again", file=sys.stderr, flush=True)
             return None
         return StageRecord(**record)
 
@@ -64,7 +73,7 @@ def run_stage(stage: Stage, job: Job, settings: FitSettings, processes: Processe
     checkpoints = stage.folder / _CHECKPOINTS
     processes.main_only(lambda: _prepare(stage, checkpoints))
     trainer = StepTrainer(job, settings, processes, checkpoints)
-    last = processes.main_only(lambda: last_complete(checkpoints))
+    last = processes.main_only(lambda: last_complete(checkpoints, lambda state: _is_over(state, settings)))
     state = None if last is None else TrainerState.load_from_json(str(last / "trainer_state.json"))
     if last is None or state is None or not _is_over(state, settings):
         watched = trainer.interruption.watched(alone=processes.count == 1)
@@ -72,7 +81,11 @@ def run_stage(stage: Stage, job: Job, settings: FitSettings, processes: Processe
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         state = trainer.state
     if state.best_global_step:
-        trainer._load_from_checkpoint(str(checkpoints / f"checkpoint-{state.best_global_step}"))
+        best = checkpoint_at(checkpoints, state.best_global_step)
+        if not best.exists():
+            processes.main_only(lambda: shutil.rmtree(checkpoints, ignore_errors=True))
+            raise CheckpointError(f"the best checkpoint, {best}, is gone; train this model again with --resume")
+        trainer._load_from_checkpoint(str(best))
     record = _record(stage, state)
     with writing_to(stage.folder):
         processes.main_only(lambda: _keep(stage, record, job))
@@ -88,19 +101,6 @@ def _prepare(stage: Stage, checkpoints: Path) -> None:
         shutil.rmtree(checkpoints, ignore_errors=True)
         (stage.folder / RECORD).unlink(missing_ok=True)
         write_json(stage.folder / STARTED, {"fingerprint": stage.fingerprint})
-
-
-def last_complete(checkpoints: Path) -> Path | None:
-    """Return the newest checkpoint that was written to the end; a kill may have left half of one behind."""
-    found = []
-    for folder in checkpoints.glob("checkpoint-*"):
-        # The Trainer writes its state last, when all processes have written theirs.
-        state = read_json(folder / "trainer_state.json")
-        if state is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            found.append((int(state["global_step"]), folder))
-    return max(found)[1] if found else None
 
 
 def _is_over(state: TrainerState, settings: FitSettings) -> bool:
@@ -129,25 +129,17 @@ def _record(stage: Stage, state: TrainerState) -> StageRecord:
 
 
 def _keep(stage: Stage, record: StageRecord, job: Job) -> None:
-    job.saved.save_pretrained(stage.folder)
-    job.tokenizer.save_pretrained(stage.folder)
-    write_json(stage.folder / RECORD, asdict(record))
+    with replaced_model(stage.folder, RECORD) as incoming:
+        job.saved.save_pretrained(incoming)
+        job.tokenizer.save_pretrained(incoming)
+        values = asdict(record) | {_FILES: digests_of(incoming)}
+        (incoming / RECORD).write_text(json_text(values), encoding="utf-8")
 
 
-def fingerprint_of(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of JSON values."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def read_json(path: Path) -> Any:
-    """Return what a JSON file holds, or None if it is missing or was cut short."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Write JSON so that a crash leaves the old file or the new one."""
-    with replaced_atomically(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+def drop_weights(folder: Path) -> None:
+    """Keep the record of a stage and its table; its weights are of no use any more."""
+    record = read_json(folder / RECORD) or {}
+    files = {name: digest for name, digest in record.get(_FILES, {}).items() if not name.endswith(".safetensors")}
+    write_json(folder / RECORD, record | {_FILES: files})
+    for path in folder.glob("*.safetensors"):
+        path.unlink()

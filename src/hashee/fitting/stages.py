@@ -2,6 +2,7 @@
 
 import copy
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,15 +10,16 @@ from typing import Any
 
 from hashee.checkpoint import read_table
 from hashee.convert import convert
-from hashee.errors import InputError
+from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, open_backbone, weights_fingerprint
 from hashee.fitting.encoding import Encoded
 from hashee.fitting.evaluation import logits_for, scores
+from hashee.fitting.json_files import fingerprint_of, read_json, write_json
 from hashee.fitting.objective import Objective
 from hashee.fitting.processes import Processes
 from hashee.fitting.resources import check_space
 from hashee.fitting.settings import FitSettings
-from hashee.fitting.stage import Stage, StageRecord, fingerprint_of, read_json, run_stage, write_json
+from hashee.fitting.stage import Stage, StageRecord, run_stage
 from hashee.fitting.tables import TableInputs, refuse_impossible, table_for
 from hashee.fitting.teacher import teacher_logits
 from hashee.fitting.trainer import Job
@@ -153,8 +155,10 @@ class Fit:
 
         def make() -> float:
             made = read_json(folder / "made.json")
-            if made is not None and made["fingerprint"] == fingerprint_of(depends):
-                return float(made["seconds"])
+            if made is not None and made.get("fingerprint") == fingerprint_of(depends):
+                with suppress(TableError):  # damaged: make it again
+                    ExitTable.load(folder)
+                    return float(made["seconds"])
             began = time.monotonic()
             cache = None if dense is None else Path(dense.backbone.source)
             inputs = self._table_inputs(cache if cache and cache.is_dir() else None)

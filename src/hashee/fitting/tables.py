@@ -18,8 +18,8 @@ from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, weights_fingerprint
 from hashee.fitting.clocked import Clock, table_for_time
 from hashee.fitting.encoding import Array, Encoded
+from hashee.fitting.json_files import fingerprint_of, read_json, write_json
 from hashee.fitting.settings import MACS, TIME, FitSettings
-from hashee.fitting.stage import fingerprint_of, read_json, write_json
 from hashee.hashing.budgeted import Scale, Seen, check_possible
 from hashee.hashing.reliability import PARTS
 from hashee.hashing.vocabulary import Vocabulary

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
 
 from hashee.errors import HasheeError
+from hashee.fitting.checkpoints import Checkpoints
 from hashee.fitting.encoding import Encoded
 from hashee.fitting.interruption import Interruption
 from hashee.fitting.objective import Objective
@@ -70,6 +71,7 @@ class StepTrainer(Trainer):
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
                 self.interruption,
+                Checkpoints(checkpoints),
             ],
         )
         self.remove_callback(PrinterCallback)
@@ -165,7 +167,7 @@ class StepTrainer(Trainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        # The state of the Trainer is written last: where it is, the checkpoint is complete, for all processes.
+        # A checkpoint is complete when all processes have written their part of it.
         self.processes.wait()
 
 
@@ -191,7 +193,6 @@ def training_arguments(job: Job, settings: FitSettings, processes: Processes, ch
         eval_steps=settings.eval_steps,
         save_strategy=cadence,
         save_steps=settings.eval_steps or 500,
-        save_total_limit=2,
         metric_for_best_model=SCORE,
         greater_is_better=True,
         logging_steps=max(1, steps // 200),

@@ -1,12 +1,13 @@
 """What the numbers were taken on: hardware, threads and versions."""
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from hashee.threads import usable_cores as usable_cores  # noqa: PLC0414  # imported from here, too
 
 PACKAGES = ("hashee", "torch", "transformers", "numpy", "onnxruntime", "openvino", "nncf", "sentence-transformers")
 
@@ -24,11 +25,6 @@ def describe_machine(threads: int) -> dict[str, Any]:
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_mb(kind: str) -> float | None:

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "hashee"
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
     {"errors", "files", "memory", "packages"},
-    {"texts", "embedded", "pretrained"},
+    {"texts", "embedded", "pretrained", "integrity"},
     {"tasks"},
     {"hashing", "models"},
     {"table"},

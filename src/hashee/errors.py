@@ -37,6 +37,12 @@ class InputError(HasheeError):
     """Texts, ids or masks that the model cannot read."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return what an error of another library says, to be told on within one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return shortened((str(error).strip().splitlines() or [type(error).__name__])[0], 200)
+
+
+def shortened(value: object, limit: int = 60) -> str:
+    """Return a value as text of bounded length without line breaks, to be told on within one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -9,17 +9,19 @@ from typing import Any, ClassVar
 
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from hashee.adapters import Adapter
 from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
+from hashee.hashing.tokenization import check_tokenization, tokenization_of
+from hashee.integrity import ENTRY, opened_with_checksums, save_with_checksums
 from hashee.memory import settle_
 from hashee.predict import Batching, Scorer, predict, run_in_torch
+from hashee.pretrained import read_tokenizer
 from hashee.table import ExitTable
 from hashee.texts import Text
 
@@ -99,12 +101,13 @@ class HashedModel(Host):  # type: ignore[misc]
             path = self.config.name_or_path
             if not path:
                 raise HasheeError("this model knows no tokenizer; pass one, or convert with tokenizer=...")
-            self.use_tokenizer(AutoTokenizer.from_pretrained(path))
+            self.use_tokenizer(read_tokenizer(path))
         return self._tokenizer
 
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Remember a tokenizer after checking that the exit table was made for it."""
         self.exit_table.check(tokenizer=tokenizer)
+        check_tokenization(tokenizer, self.config.hashee.get("tokenization"), '"hashee" in config.json')
         self._tokenizer = tokenizer
 
     def explain(self, text: str, text_pair: str | None = None, tokenizer: Any = None) -> Explanation:
@@ -144,6 +147,7 @@ class HashedModel(Host):  # type: ignore[misc]
         self.install_tables(table.resized(size), None if train_table is None else train_table.resized(size))
         # The vocabulary has changed, so the tokenizer has; it is read anew when it is needed.
         self._tokenizer = None
+        self.config.hashee.pop("tokenization", None)
         return embeddings
 
     def install_tables(self, table: ExitTable, train_table: ExitTable | None) -> None:
@@ -160,18 +164,22 @@ class HashedModel(Host):  # type: ignore[misc]
     def from_pretrained(cls, name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a converted model; missing, damaged or non-finite weights and foreign tokenizers are errors."""
         wants_info = kwargs.pop("output_loading_info", False)
-        try:
+        with opened_with_checksums(name_or_path, kwargs):
             model, info = super().from_pretrained(name_or_path, *args, output_loading_info=True, **kwargs)
-        except SafetensorError as error:
-            raise CheckpointError(
-                f"the weights in {name_or_path} are damaged or cut short ({error}); copy them again"
-            ) from error
-        settle_(model)
-        check_loaded(model, info, name_or_path)
-        folder = Path(name_or_path)
+            settle_(model)
+            check_loaded(model, info, name_or_path)
+        # They vouch for the files that were read, not for what the model becomes.
+        model.config.hashee.pop(ENTRY, None)
+        folder = Path(name_or_path) / (kwargs.get("subfolder") or "")
         if (folder / "tokenizer_config.json").exists():
-            model.use_tokenizer(AutoTokenizer.from_pretrained(folder))
+            model.use_tokenizer(read_tokenizer(folder))
         return (model, info) if wants_info else model
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, with checksums; a folder that a kill left half written is refused."""
+        if self._tokenizer is not None:
+            self.config.hashee["tokenization"] = tokenization_of(self._tokenizer)
+        save_with_checksums(self, super().save_pretrained, save_directory, *args, **kwargs)
 
 
 class HashedEncoder(HashedModel):

@@ -37,6 +37,10 @@ class InputError(HasheeError):
     """Texts, ids or masks that the model cannot read."""
 
 
+FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What is never turned into an error of ours; whatever else is no Exception is a panic of the tokenizers library."""
+
+
 def first_line(error: BaseException) -> str:
     """Return what an error of another library says, to be told on within one line."""
     return shortened((str(error).strip().splitlines() or [type(error).__name__])[0], 200)

@@ -20,6 +20,9 @@ ALGORITHM = "xxh3_128"
 MOST_LAYERS = 10_000
 """More layers than any model has; a larger number is damage, and would take for ever to build."""
 
+_REMEDY = "copy it again or save the model again"
+_DEPTHS = ("encoder_layers", "n_layers", "num_hidden_layers")
+"""Names of the number of layers in a converted model's config, by family."""
 _UNFINISHED = {"unfinished": True}
 _WEIGHTS, _INDEX, _GENERATION = "model.safetensors", "model.safetensors.index.json", "generation_config.json"
 _ADAPTER = "adapter_config.json"
@@ -145,15 +148,17 @@ def check_saved(source: Any, options: Mapping[str, Any] | None = None) -> bool:
         return False
     document = read_config(path)
     checksums = check_config(document, path)
+    _check_depth(document, path)
     files = checksums.get("files")
     if files is None:
         return False
     if not isinstance(files, dict) or not all(isinstance(name, str) and "/" not in name for name in files):
-        raise CheckpointError(f"{path} is damaged ({ENTRY} names no files); copy it again or save the model again")
+        raise CheckpointError(f"{path} is damaged ({ENTRY} names no files); {_REMEDY}")
     for name, checksum in files.items():
         _check_file(located(source, name, options), name, checksum, path)
     _check_precedence(path.parent, files, options.get("variant"))
-    return "config" in checksums
+    # An adapter beside the model is read as well, and nothing is known of it.
+    return "config" in checksums and not (path.parent / _ADAPTER).exists()
 
 
 def check_config(document: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
@@ -168,21 +173,35 @@ def check_config(document: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{path} has {ENTRY} that this hashee does not know; copy it again or upgrade hashee")
     if "config" in checksums and checksums["config"] != _checksum_of_config(document):
         raise CheckpointError(
-            f"{path} is not as it was saved (its checksum differs): copy it again; if you changed it on purpose, delete "
-            f'"config" from "{ENTRY}" in its "hashee"'
+            f"{path} is not as it was saved (its checksum differs): copy it again; if you changed it on purpose, "
+            f'delete "config" from "{ENTRY}" in its "hashee"'
         )
     return checksums
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return a model's config.json, refusing what would be built for ever."""
-    document = read_json_object(path, "copy it again or save the model again")
-    for name, value in document.items():
-        if "layers" in name and isinstance(value, int | float) and value > MOST_LAYERS:
-            raise CheckpointError(
-                f"{path} is damaged ({name} is {shortened(value)}); copy it again or save the model again"
-            )
+    """Return a model's config.json, refusing names that are none and a depth that would be built for ever."""
+    document = read_json_object(path, _REMEDY)
+    names = document.get("architectures")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise CheckpointError(f"{path} is damaged (architectures is {shortened(names)}); {_REMEDY}")
+    for name in _DEPTHS:
+        depth = document.get(name, 0)
+        if isinstance(depth, bool) or not isinstance(depth, int) or not 0 <= depth <= MOST_LAYERS:
+            raise CheckpointError(f"{path} is damaged ({name} is {shortened(depth)}); {_REMEDY}")
     return document
+
+
+def _check_depth(document: Mapping[str, Any], path: Path) -> None:
+    """Refuse a converted model whose layers are not those of its table."""
+    settings = document.get("hashee")
+    table = settings.get("table") if isinstance(settings, dict) else None
+    if not isinstance(table, dict):
+        raise CheckpointError(f'{path} is damaged (its "hashee" describes no table); {_REMEDY}')
+    depth = next((document[name] for name in _DEPTHS if name in document), None)
+    if depth is not None and depth != table.get("num_layers"):
+        told = shortened(table.get("num_layers"))
+        raise CheckpointError(f"{path} is damaged (the model has {depth} layers but its table {told}); {_REMEDY}")
 
 
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:

@@ -41,16 +41,14 @@ def _class_in(folder: Path) -> Any:
         raise CheckpointError(f"{folder} holds no {CONFIG}; name the folder of a converted model")
     document = read_config(path)
     check_config(document, path)
-    names = document.get("architectures")
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    found = getattr(hashee.families, name, None)
+    names = document.get("architectures") or [""]
+    found = getattr(hashee.families, names[0], None)
     if not (isinstance(found, type) and issubclass(found, HashedModel) and hasattr(found, "config_class")):
-        raise CheckpointError(
-            f"{folder} holds {shortened(names) if names else 'no model'}, not a converted model; make one with hashee.convert"
-        )
+        held = shortened(names[0]) or "no model"
+        raise CheckpointError(f"{folder} holds {held}, not a converted model; make one with hashee.convert")
     model_type = document.get("model_type")
     if found.config_class.model_type != model_type:
         raise CheckpointError(
-            f"{path} is damaged: it names the class {name} but the model type {shortened(model_type)}; copy it again"
+            f"{path} is damaged: it names {names[0]} but the model type {shortened(model_type)}; copy it again"
         )
     return found

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from hashee.errors import HasheeError, InputError, first_line, shortened
+from hashee.errors import FATAL, HasheeError, InputError, first_line, shortened
 from hashee.integrity import CONFIG, check_config, located, read_config
 
-_FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
 _SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+_LARGEST = 10**8
+"""Larger than any size of a model; what is counted with it still fits into 64 bits."""
 
 
 def read_pretrained(auto_class: Any, source: str, what: str, **options: Any) -> Any:
@@ -23,11 +24,11 @@ def read_pretrained(auto_class: Any, source: str, what: str, **options: Any) -> 
     except HasheeError:
         raise
     except BaseException as error:
-        # The tokenizers library panics over some damaged files, which is no Exception.
-        if isinstance(error, _FATAL):
+        if isinstance(error, FATAL):
             raise
         raise HasheeError(f"cannot load a {what} from {source}: {first_line(error)}") from error
-    _check_sizes(loaded, source)
+    _check_config_sizes(loaded, source)
+    _check_length(loaded, source)
     return loaded
 
 
@@ -35,18 +36,22 @@ def read_tokenizer(source: str | Path) -> Any:
     """Return the tokenizer of a folder or a Hub id, or say in one line why it cannot be used."""
     from transformers import AutoTokenizer  # noqa: PLC0415  # slow to import
 
-    tokenizer = read_pretrained(AutoTokenizer, str(source), "tokenizer")
-    longest = tokenizer.model_max_length
-    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
-        raise HasheeError(
-            f"the tokenizer in {source} is damaged: model_max_length is {shortened(longest)}; copy it again"
-        )
-    return tokenizer
+    return read_pretrained(AutoTokenizer, str(source), "tokenizer")
 
 
-def _check_sizes(config: Any, source: str) -> None:
+def _check_config_sizes(config: Any, source: str) -> None:
     """Refuse a config whose sizes are no sizes; anything else than a config passes."""
     for name in _SIZES if hasattr(config, "attribute_map") else ():
         value = getattr(config, name, None)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
             raise HasheeError(f"the config in {source} is damaged: {name} is {shortened(value)}; copy it again")
+
+
+def _check_length(tokenizer: Any, source: str) -> None:
+    """Refuse a tokenizer that cuts texts at a length that is none; anything else than a tokenizer passes."""
+    longest = getattr(tokenizer, "model_max_length", 1)
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
+        shown = shortened(longest)
+        raise HasheeError(f"the tokenizer in {source} is damaged: model_max_length is {shown}; copy it again")

@@ -221,7 +221,7 @@ def located(source: Any, name: str, options: Mapping[str, Any] | None = None) ->
     folder = Path(source) / where.get("subfolder", "")
     if Path(source).is_dir():
         return folder / name if (folder / name).is_file() else None
-    from transformers.utils import cached_file  # noqa: PLC0415  # slow to import, and folders do not need it
+    from transformers.utils.hub import cached_file  # noqa: PLC0415  # slow to import, and folders do not need it
 
     try:
         found = cached_file(str(source), name, **where)

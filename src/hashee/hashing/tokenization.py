@@ -59,10 +59,9 @@ def check_tokenization(tokenizer: "PreTrainedTokenizerBase", recorded: str | Non
 
 def _words(tokenizer: "PreTrainedTokenizerBase", size: int) -> str:
     """Return tokens of the vocabulary, evenly spaced by id, as one text."""
-    by_id = {token_id: token for token, token_id in tokenizer.get_vocab().items()}
-    ids = range(0, size, max(1, size // _SAMPLE))
-    tokens = [by_id[token_id] for token_id in ids if token_id in by_id]
-    return " ".join(tokenizer.convert_tokens_to_string([token]) for token in tokens)
+    tokens: Any = tokenizer.convert_ids_to_tokens(list(range(0, size, max(1, size // _SAMPLE))))
+    # Some vocabularies skip ids.
+    return " ".join(tokenizer.convert_tokens_to_string([token]) for token in tokens if token)
 
 
 def _learnt(tokenizer: "PreTrainedTokenizerBase") -> Any:
@@ -70,7 +69,7 @@ def _learnt(tokenizer: "PreTrainedTokenizerBase") -> Any:
     if not tokenizer.is_fast:
         return None
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if backend is None or type(backend.model).__name__ not in ("BPE", "Unigram"):
         return None
     model = json.loads(backend.to_str())["model"]
     if isinstance(model.get("vocab"), list):

@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "hashee"
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
     {"errors", "files", "lazy", "memory", "packages", "threads"},
-    {"texts", "embedded", "options", "pretrained", "whole_columns"},
+    {"texts", "embedded", "integrity", "options", "pretrained", "whole_columns"},
     {"tasks"},
     {"hashing", "models"},
     {"table"},

@@ -43,9 +43,13 @@ class InputError(HasheeError):
     """Texts, ids or masks that the model cannot read."""
 
 
-def first_line(error: Exception) -> str:
+FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What is never turned into an error of ours; whatever else is no Exception is a panic of the tokenizers library."""
+
+
+def first_line(error: BaseException) -> str:
     """Return what an error of another library says, to be told on within one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return shortened((str(error).strip().splitlines() or [type(error).__name__])[0], 200)
 
 
 def one_line(message: str) -> str:
@@ -60,3 +64,9 @@ def _without_middle(text: str, longest: int) -> str:
         return text
     end = longest // 3
     return f"{text[: longest - end - 5]} ... {text[-end:]}"
+
+
+def shortened(value: object, limit: int = 60) -> str:
+    """Return a value as text of bounded length without line breaks, to be told on within one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -104,12 +104,3 @@ def _derived(source: type, bases: tuple[type, ...], members: dict[str, Any]) -> 
         if is_public:
             setattr(sys.modules[__name__], name, made)
     return _CLASSES[source]
-
-
-def __getattr__(name: str) -> Any:
-    """Find a class by name that was not needed so far, as unpickling one in a new process does."""
-    if name.startswith("Hashee") and not _CLASSES:
-        register_families()
-        if name in globals():
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from hashee.adapters import Adapter, name_of_own_class
@@ -20,8 +19,11 @@ from hashee.encoder import Encoded, encode, read_batch
 from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
 from hashee.explain import Explanation, explain
 from hashee.first_layer import FirstLayerCache
+from hashee.hashing.tokenization import check_tokenization, tokenization_of
+from hashee.integrity import ENTRY, opened_with_checksums, save_with_checksums
 from hashee.memory import settle_
 from hashee.predict import Batching, Scorer, predict, run_in_torch
+from hashee.pretrained import read_tokenizer
 from hashee.table import ExitTable
 from hashee.texts import Text
 
@@ -122,7 +124,7 @@ class HashedModel(Host):  # type: ignore[misc]
             path = self.config.name_or_path
             if not path:
                 raise HasheeError("this model knows no tokenizer; pass one, or convert with tokenizer=...")
-            self.use_tokenizer(AutoTokenizer.from_pretrained(path))
+            self.use_tokenizer(read_tokenizer(path))
         return self._tokenizer
 
     def __dir__(self) -> list[str]:
@@ -133,6 +135,7 @@ class HashedModel(Host):  # type: ignore[misc]
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Remember a tokenizer after checking that the exit table was made for it."""
         self.exit_table.check(tokenizer=tokenizer)
+        check_tokenization(tokenizer, self.config.hashee.get("tokenization"), '"hashee" in config.json')
         self._tokenizer = tokenizer
 
     def explain(self, text: str, text_pair: str | None = None, tokenizer: Any = None) -> Explanation:
@@ -172,6 +175,7 @@ class HashedModel(Host):  # type: ignore[misc]
         self.install_tables(table.resized(size), None if train_table is None else train_table.resized(size))
         # The vocabulary has changed, so the tokenizer has; it is read anew when it is needed.
         self._tokenizer = None
+        self.config.hashee.pop("tokenization", None)
         return embeddings
 
     def install_tables(self, table: ExitTable, train_table: ExitTable | None) -> None:
@@ -189,17 +193,22 @@ class HashedModel(Host):  # type: ignore[misc]
         """Load a converted model; missing, damaged or non-finite weights and foreign tokenizers are errors."""
         source = pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
-        try:
+        with opened_with_checksums(source, kwargs):
             model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
-        except SafetensorError as error:
-            message = f"the weights in {source} are damaged or cut short ({error}); copy them again"
-            raise CheckpointError(message) from error
-        settle_(model)
-        check_loaded(model, info, source)
+            settle_(model)
+            check_loaded(model, info, source)
+        # They vouch for the files that were read, not for what the model becomes.
+        model.config.hashee.pop(ENTRY, None)
         folder = Path(source or "", kwargs.get("subfolder") or "")
         if source is not None and (folder / "tokenizer_config.json").exists():
-            model.use_tokenizer(AutoTokenizer.from_pretrained(folder))
+            model.use_tokenizer(read_tokenizer(folder))
         return (model, info) if wants_info else model
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, with checksums; a folder that a kill left half written is refused."""
+        if self._tokenizer is not None:
+            self.config.hashee["tokenization"] = tokenization_of(self._tokenizer)
+        save_with_checksums(self, super().save_pretrained, save_directory, *args, **kwargs)
 
 
 class HashedEncoder(HashedModel):

@@ -255,6 +255,11 @@ def test_damaged_counts_are_refused(tokenizer: PreTrainedTokenizerBase, tmp_path
     count_tokens(tokenizer, TEXTS, LABELS).save(tmp_path)
     document = tmp_path / "token_counts.json"
     metadata = json.loads(document.read_text())
+    document.write_text(json.dumps(metadata | {"num_texts": 1}))
+    with pytest.raises(TableError, match="not as it was saved"):
+        TokenCounts.load(tmp_path)
+    # As before there was a checksum of the metadata.
+    del metadata["metadata_xxh3_128"]
     for name in ("num_texts", "corpus_fingerprint", "tokenizer_fingerprint", "classes"):
         document.write_text(json.dumps({key: value for key, value in metadata.items() if key != name}))
         with pytest.raises(TableError, match=name):

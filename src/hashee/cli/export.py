@@ -13,9 +13,12 @@ def export_onnx(
     opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 22.")] = 17,
 ) -> None:
     """Write a converted model as one ONNX file with the exits inside, and its tokenizer."""
+    from transformers.utils import logging
+
     import hashee
     from hashee.export import export_onnx as export
 
+    logging.disable_progress_bar()
     loaded = hashee.load(model)
     folder = export(loaded, output, tokenizer=loaded.tokenizer, opset=opset)
     Console().print(f"saved to {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -25,7 +25,7 @@ from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.evaluating.labels import check_head, check_problem, head_for, output_order
 from hashee.evaluating.settings import EvaluateSettings
 from hashee.export import export_onnx
-from hashee.export.onnx import DESCRIPTION, GRAPH
+from hashee.export.folder import DESCRIPTION, GRAPH
 from hashee.export.runtime import ExportedModel
 from hashee.fitting.encoding import Encoder
 from hashee.loading import load

@@ -1,9 +1,5 @@
 """Writing a converted model as a folder that runs anywhere: model.onnx with the exits inside, tokenizer, config."""
 
-import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,15 +9,13 @@ import torch
 
 from hashee.errors import HasheeError, UnsupportedModel
 from hashee.export.families import family_of, has_token_types
+from hashee.export.folder import FORMAT, GRAPH, WEIGHTS, prepared, write_description
 from hashee.export.network import Network, build_network
+from hashee.hashing.tokenization import tokenization_of
+from hashee.hashing.vocabulary import tokenizer_fingerprint
 from hashee.model import HashedModel
 from hashee.packages import require
 
-FORMAT = 1
-"""Version of the folder's layout, in hashee_onnx.json."""
-DESCRIPTION = "hashee_onnx.json"
-GRAPH = "model.onnx"
-WEIGHTS = "model.onnx.data"
 OPSET = 17
 LARGEST_FILE = 1_900_000_000
 """Bytes of weights from which they go into a file of their own; a single ONNX file ends at 2 GiB."""
@@ -49,35 +43,14 @@ def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset:
         model.exit_table.check(tokenizer=tokenizer)
     network = build_network(model, opset)
     folder = Path(folder)
-    with _prepared(folder) as draft:
+    with prepared(folder) as draft:
         _write_graph(network, draft)
         model.config.save_pretrained(draft)
         if tokenizer is not None:
             tokenizer.save_pretrained(draft)
-        description = _describe(model, network)
-        (draft / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         _compare(model, network, draft / GRAPH)
+        write_description(draft, _describe(model, network, tokenizer))
     return folder
-
-
-@contextmanager
-def _prepared(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside `folder`; put its files in place only if the body succeeds."""
-    if folder.exists() and not folder.is_dir():
-        raise HasheeError(f"{folder} is a file; name a folder to export to")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        draft = Path(temporary) / folder.name
-        draft.mkdir()
-        yield draft
-        if not folder.exists():
-            draft.rename(folder)
-            return
-        # The description is taken away first and comes last: a folder without it is refused, never half read.
-        (folder / DESCRIPTION).unlink(missing_ok=True)
-        (folder / WEIGHTS).unlink(missing_ok=True)
-        for path in sorted(draft.iterdir(), key=lambda path: path.name == DESCRIPTION):
-            path.replace(folder / path.name)
 
 
 def _write_graph(network: Network, draft: Path) -> None:
@@ -100,9 +73,9 @@ def _write_graph(network: Network, draft: Path) -> None:
     onnx.checker.check_model(str(draft / GRAPH))
 
 
-def _describe(model: Any, network: Network) -> dict[str, Any]:
+def _describe(model: Any, network: Network, tokenizer: Any) -> dict[str, Any]:
     """Return what a program needs to know before it runs the graph, as JSON values."""
-    encoder = model.hashed_encoder
+    encoder, table = model.hashed_encoder, model.exit_table
     return {
         "format": FORMAT,
         "inputs": list(network.inputs),
@@ -113,8 +86,10 @@ def _describe(model: Any, network: Network) -> dict[str, Any]:
         "positions": int(encoder.adapter.max_position(encoder)),
         "padding_id": int(encoder.embeddings.padding_idx) if family_of(model).positions_after_padding else None,
         "token_types": encoder.embeddings.token_type_embeddings.num_embeddings if has_token_types(encoder) else 0,
-        "num_layers": model.exit_table.num_layers,
-        "table_fingerprint": model.exit_table.fingerprint,
+        "num_layers": table.num_layers,
+        "table_fingerprint": table.fingerprint,
+        "tokenizer_fingerprint": tokenizer_fingerprint(tokenizer) if tokenizer else table.tokenizer_fingerprint,
+        "tokenization": tokenization_of(tokenizer) if tokenizer else model.config.hashee.get("tokenization"),
         "libraries": {name: version(name) for name in ("hashee", "torch", "transformers", "onnx")},
     }
 

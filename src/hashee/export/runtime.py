@@ -1,6 +1,5 @@
 """Running an exported folder: the same call for ONNX Runtime and OpenVINO."""
 
-import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -9,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from transformers import AutoTokenizer
 
-from hashee.errors import CheckpointError, HasheeError, InputError
-from hashee.export.onnx import DESCRIPTION, FORMAT, GRAPH
+from hashee.errors import CheckpointError, HasheeError, InputError, first_line
+from hashee.export.folder import GRAPH, check_exported_tokenizer, read_description
 from hashee.export.packing import EXIT_TABLE
 from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict
+from hashee.pretrained import read_tokenizer
 from hashee.texts import Text
 
 Integers = npt.NDArray[np.int64]
@@ -33,11 +32,18 @@ class ExportedModel(ABC):
         if threads is not None and threads < 1:
             raise InputError(f"threads is {threads}; use 1 or more, or None to let the runtime decide")
         self.folder = Path(folder)
-        self.description = _read_description(self.folder)
+        self.description = read_description(self.folder)
         self.inputs: tuple[str, ...] = tuple(self.description["inputs"])
         self.outputs: tuple[str, ...] = tuple(self.description["outputs"])
         self._tokenizer: Any = None
-        self._start(self.folder / GRAPH, threads)
+        try:
+            self._start(self.folder / GRAPH, threads)
+        except HasheeError:
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                f"{self.folder / GRAPH} cannot be run ({first_line(error)}); copy it again or export the model again"
+            ) from error
 
     @property
     def tokenizer(self) -> Any:
@@ -45,8 +51,13 @@ class ExportedModel(ABC):
         if self._tokenizer is None:
             if not (self.folder / "tokenizer_config.json").exists():
                 raise HasheeError(f"{self.folder} holds no tokenizer; export with export_onnx(..., tokenizer=...)")
-            self._tokenizer = AutoTokenizer.from_pretrained(self.folder)
+            self.use_tokenizer(read_tokenizer(self.folder))
         return self._tokenizer
+
+    def use_tokenizer(self, tokenizer: Any) -> None:
+        """Remember a tokenizer after checking that it is the one whose ids the model reads."""
+        check_exported_tokenizer(tokenizer, self.description)
+        self._tokenizer = tokenizer
 
     def __call__(
         self, input_ids: npt.ArrayLike, attention_mask: npt.ArrayLike, token_type_ids: npt.ArrayLike | None = None
@@ -68,6 +79,8 @@ class ExportedModel(ABC):
         progress: bool = True,
     ) -> Iterator[npt.NDArray[Any]]:
         """Yield the answer to each text in order, as `predict` of the model in torch does."""
+        if tokenizer is not None and tokenizer is not self._tokenizer:
+            check_exported_tokenizer(tokenizer, self.description)
         padding_id = self.description["padding_id"]
         scorer = Scorer(
             run=lambda arrays: np.asarray(answers_in(self(**arrays))),
@@ -152,9 +165,10 @@ class OpenVinoModel(ExportedModel):
             settings["INFERENCE_NUM_THREADS"] = threads
         core = require("openvino", "openvino", "running an exported model").Core()
         graph = core.read_model(path)
-        self._exit_layers: Integers = next(
-            node.data.copy() for node in graph.get_ops() if node.get_friendly_name().startswith(EXIT_TABLE)
-        )
+        found = [node for node in graph.get_ops() if node.get_friendly_name().startswith(EXIT_TABLE)]
+        if not found:
+            raise CheckpointError(f"{path} holds no exit table; export the model again")
+        self._exit_layers: Integers = found[0].data.copy()
         self.compiled = core.compile_model(graph, "CPU", settings)
         self._requests = threading.local()
 
@@ -191,20 +205,6 @@ def load(folder: str | Path, backend: str = "onnx", *, threads: int | None = Non
     if backend not in BACKENDS:
         raise HasheeError(f"unknown backend {backend!r}; choose from {', '.join(BACKENDS)}")
     return BACKENDS[backend](folder, threads)
-
-
-def _read_description(folder: Path) -> dict[str, Any]:
-    path = folder / DESCRIPTION
-    if not path.exists():
-        raise CheckpointError(f"{folder} holds no {DESCRIPTION}; write it with hashee.export.export_onnx")
-    try:
-        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not valid JSON ({error}); export the model again") from None
-    if description.get("format") != FORMAT:
-        found = description.get("format")
-        raise CheckpointError(f"{path} has format {found}, but format {FORMAT} is needed; export the model again")
-    return description
 
 
 def _integers(name: str, values: npt.ArrayLike) -> Integers:

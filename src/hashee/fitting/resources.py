@@ -1,7 +1,5 @@
 """Running out of disk space or memory: noticed before training where it can be, said in one line where it cannot."""
 
-import errno
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +9,7 @@ import torch
 from safetensors import SafetensorError
 
 from hashee.errors import HasheeError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# safetensors and torch.save hide the number of the error in their message.
-_SIGNS = ("No space left", "Disk quota exceeded", "File too large", "PytorchStreamWriter", "file write failed")
+from hashee.files import free_megabytes, is_full_disk
 
 
 @contextmanager
@@ -23,10 +18,10 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
-        if getattr(error, "errno", None) in _FULL or any(sign in str(error) for sign in _SIGNS):
+        if is_full_disk(error):
             raise HasheeError(
-                f"no space to write to {folder} ({_free_mb(folder):,.0f} MB free); make room and go on with --resume, "
-                f"nothing that was trained up to the last checkpoint is lost"
+                f"no space to write to {folder} ({free_megabytes(folder):,.0f} MB free); make room and go on with "
+                f"--resume, nothing that was trained up to the last checkpoint is lost"
             ) from error
         raise
 
@@ -52,14 +47,8 @@ def check_space(folder: Path, model: Any) -> None:
     """
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     needed = (3 * 3 + 2) * weights / 1e6
-    if _free_mb(folder) < needed:
+    if free_megabytes(folder) < needed:
         raise HasheeError(
-            f"checkpoints in {folder} take about {needed:,.0f} MB but {_free_mb(folder):,.0f} MB are free; "
+            f"checkpoints in {folder} take about {needed:,.0f} MB but {free_megabytes(folder):,.0f} MB are free; "
             f"make room, or name another --output"
         )
-
-
-def _free_mb(folder: Path) -> float:
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free / 1e6

@@ -20,7 +20,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedModel
 
 from hashee.adapters import adapter_for
-from hashee.convert import share_tensors
+from hashee.structure import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.hashing.choices import Movement, Prior, Signal
 from hashee.hashing.counting import CorpusInfo

@@ -111,6 +111,6 @@ def _make_private(descriptor: int, folder: Path) -> None:
         os.fchmod(descriptor, stat.S_IRWXU)
     if about.st_mode & OTHERS_WRITE:
         log.warning("others could write to %s: it is private now, and kernels are compiled again", folder)
-        for name in os.listdir(descriptor):  # noqa: PTH208
+        for name in os.listdir(descriptor):
             if name.startswith("kernels-"):
                 os.unlink(name, dir_fd=descriptor)

@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "hashee"
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
     {"errors", "files", "memory", "packages"},
+    {"versions"},
     {"texts", "embedded", "pretrained"},
     {"tasks"},
     {"hashing", "models"},

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check format clean
+.PHONY: install demo test test-lowest test-newest check format clean
 
 install: $(STAMP)
 
@@ -26,9 +26,15 @@ check: $(STAMP)
 test: check
 	$(BIN)/pytest -n 2 --dist worksteal
 
+# Parity and Hugging Face tests in an environment of their own: the lowest versions that are declared, the newest there are.
+test-lowest test-newest: test-%:
+	$(PYTHON) -m venv --clear $(VENV)-$*
+	$(VENV)-$*/bin/pip install --quiet --constraint constraints-$*.txt torch==2.13.0 --editable '.[all,demo]' pytest hypothesis
+	$(VENV)-$*/bin/pytest tests/test_parity.py tests/test_huggingface.py tests/test_readme.py
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

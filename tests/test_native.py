@@ -1,6 +1,5 @@
 """The compiled kernels answer as torch does, and nothing depends on their being there."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,7 @@ def test_hooks_see_what_they_would_see_without_kernels(name: str) -> None:
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("obstacle", ["switched off", "no compiler", "broken compiler", "read-only cache"])
+@pytest.mark.parametrize("obstacle", ["switched off", "no compiler", "broken compiler"])
 def test_without_kernels_everything_runs_in_torch(
     obstacle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,25 +169,12 @@ def test_without_kernels_everything_runs_in_torch(
     elif obstacle == "no compiler":
         monkeypatch.setenv("PATH", "")
         monkeypatch.delenv("CC", raising=False)
-    elif obstacle == "broken compiler":
-        monkeypatch.setenv("CC", "false")
     else:
-        (tmp_path / "hashee").write_text("a file where the folder should be")
+        monkeypatch.setenv("CC", "false")
     native.library.cache_clear()
     try:
         assert native.library() is None
         with torch.inference_mode():
             assert torch.allclose(model(ids).last_hidden_state, expected, atol=1e-5)
-    finally:
-        native.library.cache_clear()
-
-
-@needs_kernels
-def test_a_library_of_somebody_else_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    uid = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
-    native.library.cache_clear()
-    try:
-        assert native.library() is None
     finally:
         native.library.cache_clear()

@@ -36,7 +36,38 @@ for folder in sys.argv[1:]:
     stopped = run_script(script, tmp_path / "dense", tmp_path / "converted")
     assert stopped.stdout == "answered dense False\n", stopped.stderr
     assert stopped.returncode != 0
-    assert "hashee-bert" in stopped.stderr
+    # transformers would advise to upgrade itself; the folder brings what opens it instead.
+    assert "trust_remote_code=True" in stopped.stderr and "upgrade transformers" not in stopped.stderr
+
+
+def test_a_folder_names_hashee_to_scripts_that_do_not_import_it(tmp_path: Path) -> None:
+    model = converted(make_model("bert"), make_exits("random exits"))
+    model.save_pretrained(tmp_path / "converted")
+    save_file({"ids": make_ids(), "states": model(make_ids()).last_hidden_state.detach()}, tmp_path / "answers")
+    script = """
+import sys
+from pathlib import Path
+from safetensors.torch import load_file
+from transformers import AutoModel
+root = Path(sys.argv[1])
+if sys.argv[2] == "missing":
+    class Missing:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] == "hashee":
+                raise ImportError("No module named 'hashee'")
+    sys.meta_path.insert(0, Missing())
+model = AutoModel.from_pretrained(root / "converted", trust_remote_code=True)
+answers = load_file(root / "answers")
+assert (model(answers["ids"]).last_hidden_state - answers["states"]).abs().max() <= 1e-5
+assert type(model).__module__ == "hashee.families"
+model.save_pretrained(root / "again")
+assert sorted(path.name for path in (root / "again").glob("*.py")) == ["open_with_hashee.py"]
+"""
+    opened = run_script(script, tmp_path, "installed")
+    assert opened.returncode == 0, opened.stderr
+    assert AutoModel.from_pretrained(tmp_path / "again").exit_table == model.exit_table
+    missing = run_script(script, tmp_path, "missing")
+    assert missing.returncode != 0 and "pip install hashee" in missing.stderr
 
 
 @pytest.mark.parametrize("first", ["import hashee, transformers", "import transformers, hashee"])

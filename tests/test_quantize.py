@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,51 @@ def test_the_engine_of_others_is_left_as_it_was() -> None:
         assert torch.backends.quantized.engine == "onednn"
     finally:
         torch.backends.quantized.engine = before
+
+
+# Without torch's kernels
+
+
+def hide_kernels(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "no operations":
+        monkeypatch.setattr(torch.ops, "quantized", SimpleNamespace())
+    elif how == "no quantized tensors":
+        monkeypatch.delattr(torch, "_make_per_channel_quantized_tensor")
+    elif how == "no engines":
+        monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace())
+    else:
+        monkeypatch.setattr(sys.modules["hashee.quantize"], "ENGINE", "of another processor")
+
+
+WAYS_TO_BE_WITHOUT = ["no operations", "no quantized tensors", "no engines", "another processor"]
+
+
+@pytest.mark.parametrize("how", WAYS_TO_BE_WITHOUT)
+def test_a_layer_answers_the_same_without_kernels(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    linear, rows = make_linear(3072, 600), make_rows(7, 3072)
+    expected = Int8Linear(linear)(rows)
+    hide_kernels(how, monkeypatch)
+    layer = Int8Linear(linear)
+    assert relative_error(layer(rows), expected) <= 1e-6
+    assert relative_error(layer(rows[2:3]), layer(rows)[2:3]) <= 1e-6
+    assert torch.equal(copy.deepcopy(layer)(rows), layer(rows))
+    assert layer(torch.empty(0, 3072)).shape == (0, 600)
+    assert layer(rows.index_fill(1, torch.tensor([5]), float("nan"))).isnan().all()
+
+
+@pytest.mark.parametrize("how", WAYS_TO_BE_WITHOUT)
+def test_a_model_answers_the_same_without_kernels(
+    how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = converted(make_model("bert"), make_exits("random exits"))
+    inputs = inputs_for(model)
+    expected = states_of(quantize(model), **inputs)
+    assert not caplog.text
+    hide_kernels(how, monkeypatch)
+    found = states_of(quantize(model), **inputs)
+    # A state on the edge between two steps may fall to either side.
+    assert relative_error(found, expected) <= 1e-3 < relative_error(states_of(model, **inputs), expected)
+    assert "int8 saves memory, but no time" in caplog.text
 
 
 # Models
@@ -287,13 +333,6 @@ def test_other_types_and_devices_are_refused() -> None:
         quantize(converted(make_model("bert").half(), make_exits("random exits")))
     with pytest.raises(UnsupportedOption, match="on meta"):
         quantize(converted(make_model("bert"), make_exits("random exits")).to("meta"))
-
-
-def test_processors_without_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = converted(make_model("bert"), make_exits("random exits"))
-    monkeypatch.setattr(sys.modules["hashee.quantize"], "ENGINE", "of another processor")
-    with pytest.raises(UnsupportedOption, match=r"no of another processor kernels.*float32"):
-        quantize(model)
 
 
 def test_layers_that_do_more_than_multiply_are_refused() -> None:

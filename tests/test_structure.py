@@ -16,7 +16,8 @@ SOURCE = ROOT / "src" / "hashee"
 
 # Lower layers first; a module may import only from its own layer or lower ones.
 LAYERS = [
-    {"errors", "files", "lazy", "memory", "packages", "threads"},
+    {"errors", "files", "lazy", "memory", "opener", "packages", "threads"},
+    {"versions"},
     {"texts", "embedded", "integrity", "options", "pretrained", "whole_columns"},
     {"tasks"},
     {"hashing", "models"},
@@ -32,6 +33,7 @@ LAYERS = [
     {"explain", "predict", "decoding", "budget"},
     {"model"},
     {"families"},
+    {"sentence_models", "structure"},
     {"convert"},
     {"export", "quantize", "importance"},
     {"labelled"},

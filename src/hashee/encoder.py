@@ -96,7 +96,7 @@ def read_batch(
 
 
 # The rows of each layer depend on the texts, so a compiler would begin anew with every batch.
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def encode(
     adapter: Adapter,
     encoder: Any,

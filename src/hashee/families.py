@@ -36,6 +36,8 @@ def hashed_config_class(config_class: Any) -> Any:
         "model_type": PREFIX + adapter_for(config_class).model_type,
         "hashee": None,
         "__annotations__": {"hashee": "dict | None"},
+        # transformers would copy the source of classes that it found through the opener of a folder.
+        "register_for_auto_class": classmethod(lambda cls, auto_class="AutoConfig": None),
     }
     return _derived(config_class, (config_class,), members)
 

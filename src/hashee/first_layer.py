@@ -212,7 +212,8 @@ def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -
 def _lookup_for(cache: FirstLayerCache, encoder: Any, block: Block) -> _Lookup:
     """Return what is kept for an encoder, made anew if its weights are not those that it was made from."""
     embeddings = encoder.embeddings
-    source = tuple(xxhash.xxh3_64_intdigest(weight.detach().numpy()) for weight in _fixed_weights(embeddings, block))
+    weights = _fixed_weights(embeddings, block)
+    source = tuple(xxhash.xxh3_64_intdigest(weight.detach().numpy().data) for weight in weights)
     known = cache.lookup
     if known is None or known.source != source:
         with torch.inference_mode(False), torch.no_grad():

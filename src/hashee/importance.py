@@ -20,7 +20,6 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedModel
 
 from hashee.adapters import adapter_for
-from hashee.structure import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.hashing.choices import Movement, Prior, Signal
 from hashee.hashing.counting import CorpusInfo
@@ -28,6 +27,7 @@ from hashee.hashing.importance import Importance, Shrinkage
 from hashee.hashing.reliability import PARTS, part_of
 from hashee.hashing.vocabulary import tokenizer_fingerprint
 from hashee.model import HashedModel
+from hashee.structure import share_tensors
 
 __all__ = ["Importance", "Movement", "Prior", "Shrinkage", "Signal", "measure_importance", "measure_movement"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hashee.errors import CheckpointError, HasheeError, first_line, shortened
 from hashee.files import checksum_of_file, checksum_of_json, replaced_atomically, sync
+from hashee.opener import write_opener
 
 CONFIG = "config.json"
 ENTRY = "checksums"
@@ -49,6 +50,7 @@ def save_with_checksums(model: Any, save: Callable[..., None], folder: Any, *arg
     hub = {name: options.pop(name) for name in _TO_HUB if name in options}
     with saved_with_checksums(model, Path(folder), options.get("variant")):
         save(folder, **options)
+        write_opener(model.config, Path(folder))
     if to_hub:
         # It saves once more, and uploads only what is finished.
         hub |= {name: options[name] for name in ("token", "max_shard_size") if name in options}

@@ -22,6 +22,7 @@ from hashee.first_layer import FirstLayerCache
 from hashee.hashing.tokenization import check_tokenization, tokenization_of
 from hashee.integrity import ENTRY, opened_with_checksums, save_with_checksums
 from hashee.memory import settle_
+from hashee.opener import name_opener
 from hashee.predict import Batching, Scorer, predict, run_in_torch
 from hashee.pretrained import read_tokenizer
 from hashee.table import ExitTable
@@ -208,6 +209,7 @@ class HashedModel(Host):  # type: ignore[misc]
         """Save as transformers does, with checksums; a folder that a kill left half written is refused."""
         if self._tokenizer is not None:
             self.config.hashee["tokenization"] = tokenization_of(self._tokenizer)
+        name_opener(self.config)
         save_with_checksums(self, super().save_pretrained, save_directory, *args, **kwargs)
 
 

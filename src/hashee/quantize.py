@@ -3,9 +3,13 @@
 Weights are symmetric per output channel. A row x from l to l + r becomes `(x - l) / r` between 0 and 1, which is what
 the kernel rounds, and `x W^T = r ((x - l) / r) W^T + l (W 1)^T` puts it back. A row's answer thus never depends on
 which other rows are in the batch, as it would if the batch shared one range.
+
+Without torch's int8 kernels (another processor, or a torch that has dropped them) the same integers are multiplied as
+float32, block by block: the same answers and the same memory, but no faster than float32.
 """
 
 import copy
+import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +21,8 @@ from hashee.errors import UnsupportedModel, UnsupportedOption
 from hashee.linear import is_bare_linear
 from hashee.model import HashedModel
 
+log = logging.getLogger(__name__)
+
 ENGINE = "fbgemm"
 """torch's int8 kernels for x86 processors; packed for by name, since torch's default engine differs by processor."""
 STEPS = 127
@@ -26,6 +32,10 @@ everywhere gives the same answers on every processor."""
 SMALLEST = 1e-30
 """Stands in for a range of zero."""
 METHODS = ("int8",)
+BLOCK = 256
+"""Output channels that are multiplied at a time where there are no int8 kernels."""
+KERNELS = ("linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32")
+"""In `torch.ops.quantized`, which torch has announced to remove."""
 
 
 class Int8Linear(nn.Module):
@@ -52,7 +62,7 @@ class Int8Linear(nn.Module):
 
     def _prepare(self) -> None:
         """Derive what the kernel takes from the weights: its own layout of them, and their sums."""
-        self._packed = _pack(self.int8_weight, self.weight_step)
+        self._packed = _pack(self.int8_weight, self.weight_step) if has_kernels() else None
         self._sums = self.int8_weight.sum(1) * self.weight_step
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -60,9 +70,13 @@ class Int8Linear(nn.Module):
         self._check(rows)
         least = rows.amin(1, keepdim=True)
         reach = (rows.amax(1, keepdim=True) - least).clamp_min_(SMALLEST)
-        product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            (rows - least).div_(reach), 1 / STEPS, 0, self._packed
-        )
+        shares = (rows - least).div_(reach)
+        if self._packed is None:
+            product = _multiply(shares, self.int8_weight, self.weight_step)
+        else:
+            product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+                shares, 1 / STEPS, 0, self._packed
+            )
         return torch.addcmul(self.bias, product, reach).addcmul_(least, self._sums)
 
     def _check(self, rows: Tensor) -> None:
@@ -95,7 +109,7 @@ class Int8Linear(nn.Module):
 
 
 def quantize(model: Any) -> Any:
-    """Return a converted model of the same class whose encoder runs with int8 weights, for inference on x86 CPUs.
+    """Return a converted model of the same class whose encoder runs with int8 weights, for inference on CPUs.
 
     Everything else (embeddings, norms, heads, exits) stays as it is and is shared with `model`, which is left alone.
     """
@@ -103,7 +117,8 @@ def quantize(model: Any) -> Any:
         raise UnsupportedModel(
             f"{type(model).__name__} is not a converted model; quantize what hashee.convert or hashee.load returned"
         )
-    _check_kernels()
+    if not has_kernels():
+        log.warning("no int8 kernels of torch %s here: int8 saves memory, but no time", torch.__version__)
     _check_place(model)
     quantized = _sharing_copy(model).eval()
     encoder = quantized.hashed_encoder
@@ -149,12 +164,25 @@ def _pack(weight: Tensor, step: Tensor) -> Any:
         torch.backends.quantized.engine = engine
 
 
-def _check_kernels() -> None:
-    if ENGINE not in torch.backends.quantized.supported_engines:
-        raise UnsupportedOption(
-            f"this processor or build of torch has no {ENGINE} kernels, which int8 needs (x86 with AVX2); run the "
-            "model in float32, or export it to ONNX"
-        )
+def has_kernels() -> bool:
+    """Say whether this processor and this torch have int8 kernels; none of their names is one that torch must keep."""
+    engines = getattr(getattr(torch.backends, "quantized", None), "supported_engines", ())
+    operations = getattr(torch.ops, "quantized", None)
+    return (
+        ENGINE in engines
+        and all(hasattr(operations, name) for name in KERNELS)
+        and hasattr(torch, "_make_per_channel_quantized_tensor")
+    )
+
+
+def _multiply(shares: Tensor, weight: Tensor, step: Tensor) -> Tensor:
+    """Do what the kernel does, with operations that are here to stay.
+
+    shares: (rows, inputs) between 0 and 1; weight: (outputs, inputs) int8; step: (outputs,). Returns (rows, outputs).
+    """
+    steps = (shares * STEPS).round_()
+    blocks = [torch.nn.functional.linear(steps, block.float()) for block in weight.split(BLOCK)]
+    return torch.cat(blocks, dim=1).mul_(step / STEPS)
 
 
 def _check_place(model: Any) -> None:

@@ -52,9 +52,7 @@ def share_tensors(source: nn.Module, target: nn.Module) -> None:
     for name, _ in list(target.named_buffers(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
         if name in buffers:  # the exit tables are not
-            target.get_submodule(owner).register_buffer(
-                leaf, buffers[name], persistent=leaf not in target.get_submodule(owner)._non_persistent_buffers_set
-            )
+            target.get_submodule(owner)._buffers[leaf] = buffers[name]
     for name, module in target.named_modules():
         _share_settings(source.get_submodule(name), module)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+import transformers
 from transformers import PreTrainedConfig
 
 from hashee.adapters.adapter import Adapter, EncoderShape, Tokens, is_library_class, name_of_own_class
@@ -16,6 +18,10 @@ from hashee.adapters.mpnet import MPNetAdapter
 from hashee.adapters.roberta import CamembertAdapter, RobertaAdapter, XLMRobertaAdapter
 from hashee.adapters.roberta_prelayernorm import RobertaPreLayerNormAdapter
 from hashee.errors import UnsupportedModel
+from hashee.versions import NEEDED_BY_MODELS, check_private
+
+check_private(torch, NEEDED_BY_MODELS)
+check_private(transformers, NEEDED_BY_MODELS)
 
 __all__ = [
     "ADAPTERS",

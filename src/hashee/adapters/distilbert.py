@@ -43,7 +43,8 @@ class DistilBertAdapter(Adapter):
 
     def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
         ids = tokens.ids if tokens.embeds is None else None
-        embedded: Tensor = encoder.embeddings(ids, inputs_embeds=tokens.embeds, position_ids=tokens.positions)
+        # By position: the name of the second argument differs between versions of transformers.
+        embedded: Tensor = encoder.embeddings(ids, tokens.embeds, tokens.positions)
         return embedded
 
     def shape(self, config: Any) -> EncoderShape:

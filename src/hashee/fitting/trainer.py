@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -25,6 +26,9 @@ from hashee.fitting.progress import Progress
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.steps import Steps, share_of_step
 from hashee.tasks import Recipe
+from hashee.versions import NEEDED_BY_FIT, check_private
+
+check_private(transformers, NEEDED_BY_FIT)
 
 Array = NDArray[Any]
 SCORE = "eval_score"

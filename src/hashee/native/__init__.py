@@ -1,32 +1,26 @@
 """Compiled kernels for what torch is slow at: products and layers on few rows, GELU, norms, absorbed attention.
 
-The C source is compiled once, by the machine's own compiler, and kept in the user's cache folder. Without a compiler,
-on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same answers.
+The C source is compiled once, by the machine's own compiler, and kept in a private folder of the user. Without a
+compiler, on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same
+answers.
 """
 
 import ctypes
-import hashlib
 import logging
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import Tensor
 
 from hashee.errors import HasheeError
-from hashee.files import replaced_atomically
+from hashee.native.compiler import open_library
 
 log = logging.getLogger(__name__)
-
-SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC")
-SECONDS = 120
 
 _POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
@@ -55,6 +49,9 @@ _SIGNATURES = {
     ),
 }
 
+_LOCK = Lock()
+"""Held while the library is opened: threads that come at once need not compile it each."""
+
 
 @cache
 def library() -> ctypes.CDLL | None:
@@ -64,13 +61,14 @@ def library() -> ctypes.CDLL | None:
     if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
         return None
     try:
-        kernels = ctypes.CDLL(str(_compiled()))
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(kernels, name)
-            function.argtypes, function.restype = arguments, None
-    except (OSError, HasheeError, subprocess.SubprocessError) as error:
-        log.info("no compiled kernels: %s", error)
+        with _LOCK:
+            kernels = open_library(_SIGNATURES)
+    except (HasheeError, OSError) as error:
+        log.warning("no compiled kernels, so everything runs in torch (HASHEE_NATIVE=0 asks for that): %s", error)
         return None
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(kernels, name)
+        function.argtypes, function.restype = arguments, None
     return kernels
 
 
@@ -243,33 +241,3 @@ def _is_readable(tensor: Tensor) -> bool:
 
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
-
-
-def _compiled() -> Path:
-    """Return the compiled library, from the cache if its source and flags are the same."""
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hashee"
-    path = folder / f"kernels-{key}.so"
-    if path.exists():
-        if path.stat().st_uid != os.getuid():
-            raise HasheeError(f"{path} belongs to somebody else")
-        return path
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise HasheeError("there is no C compiler")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with replaced_atomically(path) as unfinished:
-        built = unfinished.with_suffix(".o")
-        try:
-            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", str(built))
-            # Linked without OpenMP, so that it takes the runtime, and the threads, that torch has loaded already.
-            _run(compiler, "-shared", str(built), "-o", str(unfinished))
-        finally:
-            built.unlink(missing_ok=True)
-    return path
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    if done.returncode:
-        raise HasheeError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[:1]}")

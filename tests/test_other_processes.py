@@ -34,7 +34,7 @@ for folder in sys.argv[1:]:
     print("answered", folder.split("/")[-1], "hashee" in sys.modules)
 """
     stopped = run_script(script, tmp_path / "dense", tmp_path / "converted")
-    assert stopped.stdout == "answered dense False\n", stopped.stderr
+    assert "answered dense False" in stopped.stdout and "answered converted" not in stopped.stdout, stopped.stderr
     assert stopped.returncode != 0
     # transformers would advise to upgrade itself; the folder brings what opens it instead.
     assert "trust_remote_code=True" in stopped.stderr and "upgrade transformers" not in stopped.stderr

@@ -68,6 +68,7 @@ def own_names(tree: ast.AST) -> set[str]:
             own.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            targets = [part for target in targets for part in getattr(target, "elts", [target])]
             own |= {target.attr for target in targets if isinstance(target, ast.Attribute)}
             own |= {target.id for target in targets if isinstance(target, ast.Name)}
     return own - KNOWN

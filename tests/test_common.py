@@ -450,6 +450,7 @@ def _missing(folder: Path) -> None:
 
 
 REFUSALS: dict[str, Callable[[Path], Any]] = {
+    "`torch.jit.trace`": lambda _: torch.jit.trace(classifier("bert").eval(), make_ids(), strict=False),
     "`output_attentions`": lambda _: _bert(output_attentions=True),
     "`inputs_embeds` without `input_ids`": lambda _: _bert(input_ids=None, inputs_embeds=torch.randn(5, 12, 24)),
     "masks of three or four dimensions": lambda _: _bert(attention_mask=torch.ones(5, 1, 12, 12)),

@@ -16,7 +16,7 @@ def read_pretrained(auto_class: Any, source: str, what: str, **options: Any) -> 
     # A Hub id has at most one slash; anything else must be here, and asking the Hub for it takes long.
     if (source.startswith((".", "/", "~")) or source.count("/") > 1) and not Path(source).exists():
         raise InputError(f"cannot load a {what} from {source}: there is no such file or folder")
-    path = Path(source) if source.endswith(".json") else located(source, CONFIG, options)
+    path = Path(source) if Path(source).is_file() else located(source, CONFIG, options)
     if path is not None:
         check_config(read_config(path), path)
     try:

@@ -72,7 +72,7 @@ class Adapter(ABC):
         Known of the classes of transformers and of hashee itself; a class of somebody else's may read any position,
         whatever its name.
         """
-        dense: type = getattr(model_class, "dense_class", model_class)
+        dense: type = vars(model_class).get("dense_class", model_class)
         return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
 
     def layers(self, encoder: Any) -> list[Module]:

@@ -107,3 +107,22 @@ def test_idle_threads_sleep_unless_the_environment_says_how_they_wait(
     command = [sys.executable, "-c", _WAITING, spec.origin, *(["torch"] if loaded else [])]
     done = subprocess.run(command, env=plain | environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == expected
+
+
+def test_commands_that_train_let_idle_threads_sleep(tmp_path: Path) -> None:
+    # OpenMP reads this once, when torch is loaded, so it must be said before.
+    script = """
+import os, sys
+import hashee.cli
+sys.argv = ["hashee", "fit", "--task", "missing.csv", "--output", sys.argv[1]]
+assert "torch" not in sys.modules
+try:
+    hashee.cli.main()
+except SystemExit as stopped:
+    print(stopped.code, os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
+"""
+    waiting = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    environment = {name: value for name, value in os.environ.items() if name not in waiting}
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == ["2", "PASSIVE", "True"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
-from hashee.fitting.durable import digests_of, fault_in, sync_file, sync_folder
+from hashee.files import sync
+from hashee.fitting.durable import digests_of, fault_in, sync_folder
 from hashee.fitting.json_files import read_json, write_json
 
 MANIFEST = "digests.json"
@@ -30,7 +31,7 @@ class Checkpoints(TrainerCallback):
         sync_folder(last)
         write_json(last / MANIFEST, {"files": digests_of(last)})
         for path in (last / MANIFEST, last, self.folder):
-            sync_file(path)
+            sync(path)
         kept = {last, checkpoint_at(self.folder, state.best_global_step or 0)}
         others = [folder for folder in _newest_first(self.folder) if folder not in kept]
         # If the last is the best, the one before it is what to go on from should the last be damaged.

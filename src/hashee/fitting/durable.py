@@ -1,28 +1,16 @@
 """Files that are on the disk before anybody is told that they are there, and what they must still hold later."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from hashee.files import sha256_of_file
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would survive a power cut."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows opens no folders
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from hashee.files import sha256_of_file, sync
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until a folder with all that is below it would survive a power cut."""
     for path in sorted(folder.rglob("*")):
-        sync_file(path)
-    sync_file(folder)
+        sync(path)
+    sync(folder)
 
 
 def digests_of(folder: Path) -> dict[str, str]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hashee.fitting.durable import sync_file, sync_folder
+from hashee.files import sync
+from hashee.fitting.durable import sync_folder
 
 CONFIG = "config.json"
 INCOMING = ".incoming"
@@ -51,13 +52,13 @@ def _swap(incoming: Path, folder: Path, record: str) -> None:
     for name in (record, CONFIG):
         (folder / name).unlink(missing_ok=True)
     # Without this, a power cut could undo the removal and keep what follows.
-    sync_file(folder)
+    sync(folder)
     for pattern in _MODEL_FILES:
         for path in folder.glob(pattern):
             path.unlink()
     for name in sorted(names.difference(last)):
         (incoming / name).replace(folder / name)
     for name in last:
-        sync_file(folder)
+        sync(folder)
         (incoming / name).replace(folder / name)
-    sync_file(folder)
+    sync(folder)

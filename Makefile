@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m hashee.demo
+	$(BIN)/python -m hashee.cli.demo
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -30,7 +30,7 @@ test: check
 test-lowest test-newest: test-%:
 	$(PYTHON) -m venv --clear $(VENV)-$*
 	$(VENV)-$*/bin/pip install --quiet --constraint constraints-$*.txt torch==2.13.0 --editable '.[all,demo]' pytest hypothesis
-	$(VENV)-$*/bin/pytest tests/test_parity.py tests/test_huggingface.py tests/test_common_*.py tests/test_readme.py
+	$(VENV)-$*/bin/pytest tests/engine/test_parity.py tests/hf/test_huggingface.py tests/hf/test_common_*.py tests/test_readme.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

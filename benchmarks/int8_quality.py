@@ -20,10 +20,10 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 from hashee import ExitTable, convert
+from hashee.cost.machine import describe_machine
+from hashee.data.texts import read_labelled, read_texts
 from hashee.embedded import minilm_folder
-from hashee.quantize import Int8Linear, quantize
-from hashee.speed.machine import describe_machine
-from hashee.texts import read_labelled, read_texts
+from hashee.hf.quantize import Int8Linear, quantize
 
 LAYERS = 6
 

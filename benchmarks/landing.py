@@ -18,15 +18,15 @@ from typing import Any
 
 from quality import Run, data_of, settings_of
 
-from hashee.fitting.processes import current_processes
-from hashee.fitting.settings import FitSettings
-from hashee.fitting.stages import Fit
-from hashee.fitting.tables import TableInputs, table_for
-from hashee.flops import count_flops
-from hashee.tasks import TaskData
-from hashee.tasks.fingerprint import fingerprint_of
-from hashee.tasks.splits import part_of, shuffled
-from hashee.tasks.task import Examples
+from hashee.data import TaskData
+from hashee.data.fingerprint import fingerprint_of
+from hashee.data.splits import part_of, shuffled
+from hashee.data.task import Examples
+from hashee.hf.flops import count_flops
+from hashee.training.processes import current_processes
+from hashee.training.settings import FitSettings
+from hashee.training.stages import Fit
+from hashee.training.tables import TableInputs, table_for
 
 TASKS = ("sst2", "mrpc", "stsb", "scitail", "snli", "imdb")
 SPEEDUPS = (2.0, 3.0, 5.0)

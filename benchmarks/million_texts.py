@@ -15,8 +15,8 @@ import psutil
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hashee
+from hashee.data.texts import read_texts
 from hashee.embedded import minilm_folder
-from hashee.texts import read_texts
 
 TEXTS = 1_000_000
 EVERY = 50_000

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 import hashee
-from hashee.fitting.processes import current_processes
-from hashee.fitting.record import macs_of
-from hashee.fitting.settings import FitSettings
-from hashee.fitting.stages import Fit
-from hashee.table import ExitTable
-from hashee.tasks import TaskData, load_task
-from hashee.tasks.fingerprint import fingerprint_of
-from hashee.tasks.splits import first_of_shuffled
+from hashee.data import TaskData, load_task
+from hashee.data.fingerprint import fingerprint_of
+from hashee.data.splits import first_of_shuffled
+from hashee.tables.table import ExitTable
+from hashee.training.processes import current_processes
+from hashee.training.record import macs_of
+from hashee.training.settings import FitSettings
+from hashee.training.stages import Fit
 
 EPOCHS = {"mrpc": (3, 3), "stsb": (3, 3), "gte-small": (1, 1)}
 """Passes of the dense model, and of the ones with exits that start from it, by task or backbone where they are not

@@ -22,9 +22,9 @@ from transformers import (
 )
 
 import hashee
-from hashee.adapters import adapter_for
-from hashee.models.cpt import CptConfig
-from hashee.models.elasticbert import ElasticBertConfig
+from hashee.families import adapter_for
+from hashee.families.cpt_model import CptConfig
+from hashee.families.elasticbert_model import ElasticBertConfig
 
 VOCABULARY = 97
 LAYERS = 4

@@ -7,9 +7,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hashee.hashing.counting import CorpusInfo, TokenCounts, count_tokens
-from hashee.importance import Importance
-from hashee.table import ExitTable, tokenizer_fingerprint
+from hashee.tables.counting import CorpusInfo, TokenCounts, count_tokens
+from hashee.tables.measuring import Importance
+from hashee.tables.table import ExitTable, tokenizer_fingerprint
 
 WORDS = 4000
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

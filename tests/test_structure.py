@@ -1,142 +1,80 @@
-"""The tree stays as the docs say it is: imports go downwards, registry and docs agree."""
+"""The tree stays as the docs say it is: imports go downwards, files fit in a head, registry and docs agree."""
 
-import ast
 import re
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from transformers import PreTrainedModel
 
 import hashee
-from hashee.adapters import ADAPTERS
+from hashee.families import ADAPTERS
+from import_graph import DESIGN, MODULES, ROOMS, SOURCE, TOP, edges, imports_of, room_of, with_drawing
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "hashee"
-
-# Lower layers first; a module may import only from its own layer or lower ones.
-LAYERS = [
-    {"errors", "files", "lazy", "memory", "opener", "packages", "threads"},
-    {"versions"},
-    {"texts", "embedded", "integrity", "options", "pretrained", "whole_columns"},
-    {"tasks"},
-    {"hashing", "models"},
-    {"table"},
-    {"plan"},
-    {"native"},
-    {"attention", "linear"},
-    {"activation"},
-    {"block"},
-    {"adapters", "fused"},
-    {"first_layer"},
-    {"reference", "encoder", "flops", "checkpoint"},
-    {"explain", "predict", "decoding", "budget"},
-    {"model"},
-    {"families"},
-    {"sentence_models", "structure"},
-    {"convert"},
-    {"export", "quantize", "importance"},
-    {"labelled"},
-    {"loading", "speed"},
-    {"fitting"},
-    {"evaluating"},
-    {"", "registration", "demo", "cli"},
-]
-
-
-# What still goes upwards, or in a circle within a layer, for types or inside of functions. Take out what is mended.
-KNOWN = {
-    ("hashee.hashing.buckets", "hashee.budget"),
-    ("hashee.hashing.budgeted", "hashee.budget"),
-    ("hashee.hashing.importance", "hashee.budget"),
-    ("hashee.model", "hashee.families"),
-    ("hashee.table", "hashee.budget"),
-    ("hashee.table", "hashee.labelled"),
-}
-KNOWN_CIRCLES = {
-    ("hashee.evaluating.report", "hashee.evaluating.evaluation"),
-    ("hashee.evaluating.terminal", "hashee.evaluating.evaluation"),
-}
-
-
-def name_of(path: Path) -> str:
-    """Return the name under which a file is imported."""
-    parts = [part for part in path.relative_to(SOURCE.parent).with_suffix("").parts if part != "__init__"]
-    return ".".join(parts)
-
-
-MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
-
-
-def layer_of(module: str) -> int:
-    """Return the layer of a module by its first name below hashee."""
-    first = [*module.split("."), ""][1].removeprefix("__main__")
-    return next(number for number, names in enumerate(LAYERS) if first in names)
-
-
-def imports_of(source: str) -> set[str]:
-    """Return the hashee modules that a file imports anywhere: at its top, in functions, for types only."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are written out in full"
-            # What is imported may be a module itself.
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else str(node.module) for name in whole}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
-    return {name for name in found if name.split(".")[0] == "hashee"}
-
-
-def edges() -> set[tuple[str, str]]:
-    """Return every module with every other one that it imports."""
-    return {(name, other) for name, path in MODULES.items() for other in imports_of(path.read_text()) - {name}}
+MOST_LINES = 400
 
 
 def test_imports_are_found_wherever_they_are() -> None:
     source = """
-import os, hashee.plan
+import os, hashee.engine.plan
 from typing import TYPE_CHECKING
-from hashee import native
+from hashee.engine import native
 from hashee.errors import HasheeError
 if TYPE_CHECKING:
-    from hashee.budget import Budget
+    from hashee.tables.budget import Budget
 class Model:
     def forward(self):
-        from hashee.families import hashed_class
+        from hashee.hf.classes import hashed_class
         with open("x"):
-            import hashee.convert as convert
+            import hashee.hf.convert as convert
     async def later(self):
-        importlib.import_module("hashee.labelled")
+        importlib.import_module("hashee.tables.labelled")
 """
-    names = {"plan", "native", "errors", "budget", "families", "convert", "labelled"}
+    names = {"engine.plan", "engine.native", "errors", "tables.budget", "hf.classes", "hf.convert", "tables.labelled"}
     assert imports_of(source) == {f"hashee.{name}" for name in names}
     with pytest.raises(AssertionError, match="written out in full"):
         imports_of("from .plan import Plan")
 
 
 def test_imports_go_downwards() -> None:
-    upward = {(name, other) for name, other in edges() if layer_of(other) > layer_of(name)}
-    assert upward == KNOWN
+    assert {
+        (name, other) for name, other in edges() if ROOMS.index(room_of(other)) > ROOMS.index(room_of(name))
+    } == set()
 
 
 def test_imports_go_in_no_circles() -> None:
-    allowed = KNOWN | KNOWN_CIRCLES
-    assert edges() >= allowed, "what is no longer there need not be allowed"
-    without_circles(edges() - allowed)
-    for edge in KNOWN_CIRCLES:
-        # Each is needed: on its own it closes a circle.
-        with pytest.raises(CycleError):
-            without_circles(edges() - (allowed - {edge}))
-
-
-def without_circles(imports: set[tuple[str, str]]) -> None:
     graph: dict[str, set[str]] = {}
-    for name, other in imports:
+    for name, other in edges():
         graph.setdefault(name, set()).add(other)
     TopologicalSorter(graph).prepare()
+
+
+def test_the_docs_draw_the_imports_and_describe_every_room() -> None:
+    text = DESIGN.read_text(encoding="utf-8")
+    assert with_drawing(text) == text, "draw it anew: python tests/import_graph.py"
+    described = set(re.findall(r"^\| `(\w+)/` \|", text, flags=re.MULTILINE))
+    assert described == set(ROOMS) - {"shared"}
+    for name in sorted(set(MODULES) - TOP):
+        room, _, rest = name.removeprefix("hashee.").partition(".")
+        file = (rest or room).split(".")[0]
+        assert f"`{file}`" in text or f"`{file}.py`" in text or f"`{file}/`" in text, (
+            f"docs/design.md leaves {name} out"
+        )
+
+
+def test_files_fit_in_a_head() -> None:
+    paths = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    assert {path.name: lines for path in paths if (lines := len(path.read_text().splitlines())) > MOST_LINES} == {}
+
+
+def test_few_modules_lie_at_the_root() -> None:
+    assert len(list(SOURCE.glob("*.py"))) <= 8
+
+
+def test_the_tests_mirror_the_tree() -> None:
+    rooms = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and list(path.glob("test_*.py"))}
+    assert rooms == set(ROOMS) - {"shared"}
 
 
 def test_docs_list_every_family() -> None:

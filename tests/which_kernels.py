@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-import hashee.block
-from hashee import native
+import hashee.engine.block
+from hashee.engine import native
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
 FUSED = {"bart", "bert", "camembert", "cpt", "distilbert", "elasticbert", "electra", "roberta", "xlm-roberta"}
@@ -16,7 +16,7 @@ FUSED = {"bart", "bert", "camembert", "cpt", "distilbert", "elasticbert", "elect
 def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """Return a set that gets the form of every attention that runs after the first layer, and how it is called."""
     ran: set[tuple[str, str]] = set()
-    plain, absorbed, in_one_call = hashee.block.attend, hashee.block.attend_absorbed, native.layers_
+    plain, absorbed, in_one_call = hashee.engine.block.attend, hashee.engine.block.attend_absorbed, native.layers_
 
     def call_plain(*arguments: Any, **options: Any) -> Tensor:
         ran.add(("plain", "one by one"))
@@ -30,7 +30,7 @@ def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
         ran.update({("absorbed" if layer.absorbs else "plain", "in one call") for layer in layers})
         in_one_call(states, layers, *arguments, **options)
 
-    monkeypatch.setattr(hashee.block, "attend", call_plain)
-    monkeypatch.setattr(hashee.block, "attend_absorbed", call_absorbed)
+    monkeypatch.setattr(hashee.engine.block, "attend", call_plain)
+    monkeypatch.setattr(hashee.engine.block, "attend_absorbed", call_absorbed)
     monkeypatch.setattr(native, "layers_", call_all)
     return ran

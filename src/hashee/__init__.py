@@ -1,8 +1,6 @@
 """Transformer encoders in which every token has a fixed exit layer: several times cheaper, native to Hugging Face."""
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hashee.errors import (
     CheckpointError,
@@ -13,23 +11,23 @@ from hashee.errors import (
     UnsupportedModel,
     UnsupportedOption,
 )
-from hashee.lazy import lazy_names
-from hashee.registration import register_on_use
+from hashee.hf.registration import register_on_use
+from hashee.packages import lazy_names
 
 if TYPE_CHECKING:
-    from hashee.budget import Budget
-    from hashee.convert import convert
-    from hashee.evaluating import Evaluation, evaluate, tradeoff
-    from hashee.explain import Explanation
-    from hashee.fitting import FitResult, FitSettings, fit
-    from hashee.flops import FlopCount, count_flops
-    from hashee.hashing.counting import TokenCounts, count_tokens
-    from hashee.importance import Importance, measure_importance, measure_movement
-    from hashee.loading import load
-    from hashee.predict import Batching
-    from hashee.quantize import quantize
-    from hashee.table import ExitTable
-    from hashee.tasks import load_task
+    from hashee.data import load_task
+    from hashee.data.batching import Batching
+    from hashee.evaluation import Evaluation, evaluate, tradeoff
+    from hashee.export.loading import load
+    from hashee.hf.convert import convert
+    from hashee.hf.explain import Explanation
+    from hashee.hf.flops import FlopCount, count_flops
+    from hashee.hf.quantize import quantize
+    from hashee.tables.budget import Budget
+    from hashee.tables.counting import TokenCounts, count_tokens
+    from hashee.tables.measuring import Importance, measure_importance, measure_movement
+    from hashee.tables.table import ExitTable
+    from hashee.training import FitResult, FitSettings, fit
 
 __version__ = "0.1.0"
 
@@ -67,45 +65,33 @@ __all__ = [
 
 # Imported when they are first asked for: torch and transformers take seconds.
 _MODULES = {
-    "Batching": "hashee.predict",
-    "Budget": "hashee.budget",
-    "Evaluation": "hashee.evaluating",
-    "ExitTable": "hashee.table",
-    "Explanation": "hashee.explain",
-    "FitResult": "hashee.fitting",
-    "FitSettings": "hashee.fitting",
-    "FlopCount": "hashee.flops",
-    "Importance": "hashee.importance",
-    "TokenCounts": "hashee.hashing.counting",
-    "convert": "hashee.convert",
-    "count_flops": "hashee.flops",
-    "count_tokens": "hashee.hashing.counting",
-    "evaluate": "hashee.evaluating",
-    "fit": "hashee.fitting",
-    "load": "hashee.loading",
-    "load_task": "hashee.tasks",
-    "measure_importance": "hashee.importance",
-    "measure_movement": "hashee.importance",
-    "quantize": "hashee.quantize",
-    "register_families": "hashee.families",
-    "tradeoff": "hashee.evaluating",
+    "Batching": "hashee.data.batching",
+    "Budget": "hashee.tables.budget",
+    "Evaluation": "hashee.evaluation",
+    "ExitTable": "hashee.tables.table",
+    "Explanation": "hashee.hf.explain",
+    "FitResult": "hashee.training",
+    "FitSettings": "hashee.training",
+    "FlopCount": "hashee.hf.flops",
+    "Importance": "hashee.tables.measuring",
+    "TokenCounts": "hashee.tables.counting",
+    "convert": "hashee.hf.convert",
+    "count_flops": "hashee.hf.flops",
+    "count_tokens": "hashee.tables.counting",
+    "evaluate": "hashee.evaluation",
+    "fit": "hashee.training",
+    "load": "hashee.export.loading",
+    "load_task": "hashee.data",
+    "measure_importance": "hashee.tables.measuring",
+    "measure_movement": "hashee.tables.measuring",
+    "quantize": "hashee.hf.quantize",
+    "register_families": "hashee.hf.classes",
+    "tradeoff": "hashee.evaluation",
 }
 
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)
 
-
-class _Package(ModuleType):
-    """This package, in which `convert` and `quantize` are functions although modules have the same names."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing hashee.convert, which any other module may do first, would put the module in the function's place.
-        if isinstance(value, ModuleType) and _MODULES.get(name) == value.__name__:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 # From here on AutoModelFor...from_pretrained restores converted models without trust_remote_code.
 register_on_use()

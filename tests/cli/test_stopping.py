@@ -17,13 +17,13 @@ from architectures import make_model
 
 WORKING = """
 import os, pathlib, sys, time
-import hashee.predict
-run = hashee.predict._run
+import hashee.hf.predict
+run = hashee.hf.predict._run
 def slowly(*arguments):
     pathlib.Path(os.environ["BEGUN"]).touch()
     time.sleep(0.02)
     return run(*arguments)
-hashee.predict._run = slowly
+hashee.hf.predict._run = slowly
 from hashee.cli import main
 main()
 """

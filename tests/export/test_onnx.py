@@ -29,9 +29,9 @@ from architectures import (
     make_model,
 )
 from exported_models import TOLERANCE, distance, make_batch, make_bert, minilm_batch, truth
-from hashee.adapters import ADAPTERS
 from hashee.export import OpenVinoModel, export_onnx, load
 from hashee.export.families import FAMILIES as COVERED
+from hashee.families import ADAPTERS
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -13,16 +13,16 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
 
+from hashee.cli.options import LAST, Panels, option
+from hashee.cost.threads import wait_passively
+from hashee.data.task import TaskData
 from hashee.errors import InputError
-from hashee.evaluating.points import Point, read_points
-from hashee.evaluating.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
-from hashee.fitting.settings import PANELS as FIT_PANELS
-from hashee.fitting.settings import TIME, FitSettings
-from hashee.fitting.stopping import how_it_stopped, sigterm_raises
-from hashee.options import LAST, Panels, option
-from hashee.tasks.task import TaskData
-from hashee.threads import wait_passively
-from hashee.whole_columns import WholeColumns
+from hashee.evaluation.points import Point, read_points
+from hashee.evaluation.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
+from hashee.evaluation.whole_columns import WholeColumns
+from hashee.training.settings import PANELS as FIT_PANELS
+from hashee.training.settings import TIME, FitSettings
+from hashee.training.stopping import how_it_stopped, sigterm_raises
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
 """Settings of a fit that say which examples there are."""
@@ -44,7 +44,7 @@ _NoStatic = Annotated[bool, typer.Option("--no-static", help="Fit no shallower m
 
 def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) -> None:
     """Measure quality, cost and speed of a model on a split, with its exits and its worst examples."""
-    from hashee.evaluating.measure import evaluate as evaluate_model
+    from hashee.evaluation.measure import evaluate as evaluate_model
 
     data = _load_data(folder, {name: options.pop(name) for name in _DATA})
     tradeoff_file = options.pop("tradeoff")
@@ -65,7 +65,7 @@ def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) ->
 
 def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
     """Read the examples that were named, or else those that the model was fitted to."""
-    from hashee.evaluating.opening import read_run
+    from hashee.evaluation.opening import read_run
 
     given = {name: value for name, value in given.items() if value is not None}
     if "task" in given:
@@ -83,8 +83,8 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
     """Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost."""
     if options["speedup_by"] != TIME:
         wait_passively()
-    from hashee.evaluating.compare import FIGURE
-    from hashee.evaluating.compare import tradeoff as fit_tradeoff
+    from hashee.evaluation.compare import FIGURE
+    from hashee.evaluation.compare import tradeoff as fit_tradeoff
 
     own: dict[str, Any] = {"speedups": options.pop("speedups") or SPEEDUPS, "hash": options.pop("hash") or TABLES}
     depths = options.pop("depths")
@@ -109,7 +109,7 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
 
 def points_table(points: Sequence[Point]) -> RenderableType:
     """Return the points of a trade-off as a table."""
-    from hashee.evaluating.compare import POINTS
+    from hashee.evaluation.compare import POINTS
 
     headers = ("", "executed", "test", "dev", "asked", "MMACs/text", "seconds")
     table = WholeColumns(headers, [_cells(point) for point in points], elsewhere=POINTS)
@@ -157,7 +157,7 @@ tradeoff.command_class = SeveralValues  # type: ignore[attr-defined]
 
 
 def _is_main() -> bool:
-    from hashee.fitting.processes import current_processes  # its packages are an extra
+    from hashee.training.processes import current_processes  # its packages are an extra
 
     return current_processes().is_main
 

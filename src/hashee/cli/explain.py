@@ -18,7 +18,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show every token of a text with its exit layer, and what the text costs."""
-    from hashee.explain import explain as explain_text
+    from hashee.hf.explain import explain as explain_text
 
     loaded = load_tokenizer(tokenizer or model)
     config = load_config(model)

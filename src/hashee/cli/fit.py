@@ -10,18 +10,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hashee.fitting.settings import PANELS, TIME, FitSettings
-from hashee.fitting.stopping import how_it_stopped, sigterm_raises
-from hashee.options import option
-from hashee.threads import wait_passively
+from hashee.cli.options import option
+from hashee.cost.threads import wait_passively
+from hashee.training.settings import PANELS, TIME, FitSettings
+from hashee.training.stopping import how_it_stopped, sigterm_raises
 
 
 def fit(context: typer.Context, **options: Any) -> None:
     """Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev."""
     if options["speedup_by"] != TIME:
         wait_passively()
-    from hashee.fitting.entry import fit as fit_model
-    from hashee.fitting.entry import stored_settings
+    from hashee.training.entry import fit as fit_model
+    from hashee.training.entry import stored_settings
 
     given = {name: value for name, value in options.items() if _was_given(context, name)}
     try:

@@ -29,8 +29,8 @@ def flops(
     as_json: AsJson = False,
 ) -> None:
     """Count what texts cost: the paper's count, the executed count and full depth."""
-    from hashee.flops import count_flops
-    from hashee.texts import read_texts
+    from hashee.data.texts import read_texts
+    from hashee.hf.flops import count_flops
 
     loaded = load_tokenizer(tokenizer or model)
     config = load_config(model)

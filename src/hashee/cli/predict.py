@@ -51,7 +51,7 @@ def predict(
     threads: Annotated[int | None, typer.Option(help="Threads to run on; default: the runtime's.", min=1)] = None,
 ) -> None:
     """Answer every text of a file with a converted model, as lines of JSON."""
-    from hashee.texts import place_of, read_numbered
+    from hashee.data.texts import place_of, read_numbered
 
     if output is not None:
         _check_output(output, texts)
@@ -71,8 +71,8 @@ def _open(folder: Path, backend: Backend, quantize: Quantize | None, threads: in
     """Return a model and how its answers are read."""
     from transformers.utils import logging
 
-    from hashee.decoding import decoder_for
-    from hashee.loading import load
+    from hashee.export.loading import load
+    from hashee.hf.decoding import decoder_for
 
     logging.disable_progress_bar()  # of weights that are read; ours counts texts
     model = load(folder, backend, threads=_threads(backend, threads), quantize=quantize)
@@ -81,7 +81,7 @@ def _open(folder: Path, backend: Backend, quantize: Quantize | None, threads: in
 
 def _answers(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> Iterator[tuple[int, Any, Any]]:
     """Yield each row's number and text with the answer to it."""
-    from hashee.predict import Batching
+    from hashee.data.batching import Batching
 
     read: deque[tuple[int, Any]] = deque()
 

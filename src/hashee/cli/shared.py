@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hashee.pretrained import read_pretrained
+from hashee.hf.pretrained import read_pretrained
 
 Texts = Annotated[list[Path], typer.Argument(help="Files of texts: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.")]
 TokenizerPath = Annotated[str, typer.Option(help="Folder or Hub id of a tokenizer.")]
@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def table_for(config: Any, model: str, table: Path | None) -> Any:
     """Return the table that was named, else the one a converted model carries, else None."""
-    from hashee.checkpoint import read_table
+    from hashee.hf.checkpoint import read_table
 
     if table is not None:
         return read_table(table)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hashee.speed.machine import usable_cores
-from hashee.speed.progress import shown_progress
-from hashee.speed.protocol import BATCH_SIZES, Benchmark, Row
-from hashee.speed.report import as_table, write_json, write_plot
+from hashee.bench.progress import shown_progress
+from hashee.bench.protocol import BATCH_SIZES, Benchmark, Row
+from hashee.bench.report import as_table, write_json, write_plot
+from hashee.cost.machine import usable_cores
 
 QUICK_SECONDS = 280.0
 """No further round starts that would end later: all peers in under 5 minutes on two cores."""
@@ -56,7 +56,7 @@ def speed(  # typer makes an option of each
 
 def run(benchmark: Benchmark, json_file: Path | None, plot: Path | None, console: Console) -> list[Row]:
     """Run a benchmark, print each batch size as it is done, and write the reports."""
-    from hashee.speed.run import run_benchmark
+    from hashee.bench.run import run_benchmark
 
     rows: list[Row] = []
     with (

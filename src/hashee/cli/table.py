@@ -44,8 +44,8 @@ def build_table(
     seed: Annotated[int, typer.Option(help="Seed, for clustered and random.")] = 0,
 ) -> None:
     """Build an exit table and save it."""
-    from hashee.table import ExitTable
-    from hashee.texts import read_labelled, read_texts
+    from hashee.data.texts import read_labelled, read_texts
+    from hashee.tables.table import ExitTable
 
     if method in (Method.frequency, Method.mutual_information) and not texts:
         raise HasheeError(f"--method {method} counts tokens in texts; name at least one file")
@@ -75,7 +75,7 @@ def show_table(
     as_json: AsJson = False,
 ) -> None:
     """Print tokens and occurrences per layer."""
-    from hashee.checkpoint import read_table
+    from hashee.hf.checkpoint import read_table
 
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     table = read_table(folder, loaded)

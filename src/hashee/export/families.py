@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hashee.adapters import PREFIX
 from hashee.errors import UnsupportedModel
 from hashee.export.activations import activate
 from hashee.export.graph import Graph
 from hashee.export.packing import Packing
+from hashee.families import PREFIX
 
 Steps = tuple[Any, ...]
 """Linear and LayerNorm modules, activations (modules or names), in the order in which rows pass them."""

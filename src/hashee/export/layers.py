@@ -1,11 +1,11 @@
-"""hashee.block and hashee.attention as ONNX nodes: one layer on the rows that it updates."""
+"""hashee.engine.block and hashee.engine.attention as ONNX nodes: one layer on the rows that it updates."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from hashee.block import Block
+from hashee.engine.block import Block
 from hashee.export.activations import activate
 from hashee.export.graph import Graph, as_linear
 from hashee.export.packing import Packing

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from hashee.block import Block
+from hashee.engine.block import Block
 from hashee.errors import UnsupportedModel
 from hashee.export.families import Family, Steps, embed, family_of, has_token_types, run_steps
 from hashee.export.graph import Graph

@@ -11,10 +11,10 @@ from hashee.errors import HasheeError, UnsupportedModel
 from hashee.export.families import family_of, has_token_types
 from hashee.export.folder import FORMAT, GRAPH, WEIGHTS, prepared, write_description
 from hashee.export.network import Network, build_network
-from hashee.hashing.tokenization import tokenization_of
-from hashee.hashing.vocabulary import tokenizer_fingerprint
-from hashee.model import HashedModel
+from hashee.hf.model import HashedModel
 from hashee.packages import require
+from hashee.tables.tokenization import tokenization_of
+from hashee.tables.vocabulary import tokenizer_fingerprint
 
 OPSET = 17
 LARGEST_FILE = 1_900_000_000

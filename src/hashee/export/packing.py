@@ -1,4 +1,4 @@
-"""hashee.plan as ONNX nodes: from ids and mask to the packed order, all decided inside the graph."""
+"""hashee.engine.plan as ONNX nodes: from ids and mask to the packed order, all decided inside the graph."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ EXIT_TABLE = "exit_table"
 
 @dataclass(frozen=True)
 class Packing:
-    """Names of the values that hold a batch's plan; see hashee.plan for the idea."""
+    """Names of the values that hold a batch's plan; see hashee.engine.plan for the idea."""
 
     batch: str
     """() number of sequences, empty ones included."""

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hashee.data.batching import Batching
+from hashee.data.texts import Text
 from hashee.errors import CheckpointError, HasheeError, InputError, first_line
 from hashee.export.folder import GRAPH, check_exported_tokenizer, read_description
 from hashee.export.packing import EXIT_TABLE
+from hashee.hf.predict import Scorer, answers_in, predict
+from hashee.hf.pretrained import read_tokenizer
 from hashee.packages import require
-from hashee.predict import Batching, Scorer, answers_in, predict
-from hashee.pretrained import read_tokenizer
-from hashee.texts import Text
 
 Integers = npt.NDArray[np.int64]
 

@@ -1,0 +1,101 @@
+"""Multiply-accumulates that a peer runs in one round, by the cost model of docs/design.md: embeddings and heads free.
+
+Padded peers compute their padding, so it is counted: utilisation says how busy the processor is, not how usefully.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hashee.bench.batches import Tokens
+from hashee.cost.macs import layer_cost
+from hashee.families import adapter_for
+from hashee.hf.flops import count_flops
+from hashee.tables.table import ExitTable
+
+# A backward pass computes a gradient for the inputs and one for the weights of every product.
+TRAINING = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a peer runs in one round."""
+
+    config: Any
+    """Of the dense model."""
+    depth: int
+    tokens: Tokens
+    batches: Sequence[Sequence[int]]
+    """Places of the texts of every batch."""
+    table: ExitTable
+
+
+def padded(work: Work) -> int:
+    """Every position of every padded batch goes through every layer."""
+    shape = adapter_for(work.config).shape(work.config)
+    total = 0
+    for places in work.batches:
+        length = max(len(work.tokens.ids[place]) for place in places)
+        n = np.full(len(places), length, dtype=np.int64)
+        total += work.depth * layer_cost(shape, 0, n, n).macs
+    return total
+
+
+def authors(work: Work) -> int:
+    """Queries are padded to the example with most active tokens, keys to the longest example."""
+    shape = adapter_for(work.config).shape(work.config)
+    exit_layers = work.table.exit_layers.numpy()
+    total = 0
+    for places in work.batches:
+        exits = [exit_layers[np.asarray(work.tokens.ids[place])] for place in places]
+        n = np.full(len(places), max(map(len, exits)), dtype=np.int64)
+        for layer in range(1, work.depth + 1):
+            most_active = max(int((row >= layer).sum()) for row in exits)
+            total += layer_cost(shape, layer, n, np.full_like(n, most_active)).macs
+    return total
+
+
+def packed(work: Work) -> int:
+    """What the packed engine runs of every batch with exits."""
+    return _packed(work, work.table)
+
+
+def packed_full_depth(work: Work) -> int:
+    """What the packed engine runs of every batch when nothing exits."""
+    return _packed(work, ExitTable.never(work.config.vocab_size, work.depth))
+
+
+def packed_plain(work: Work) -> int:
+    """What the packed engine runs of every batch with exits when gradients are wanted: the plain form of all layers."""
+    config = copy.deepcopy(work.config)
+    config.num_hidden_layers = work.depth
+    return sum(
+        count_flops(config, [list(work.tokens.ids[place]) for place in places], work.table).paper_macs
+        for places in work.batches
+    )
+
+
+def _packed(work: Work, table: ExitTable) -> int:
+    config = copy.deepcopy(work.config)
+    config.num_hidden_layers = work.depth
+    return sum(
+        # The classifier reads the first position only.
+        count_flops(
+            config, [list(work.tokens.ids[place]) for place in places], table, reads_first_row=True
+        ).executed_macs
+        for places in work.batches
+    )
+
+
+COSTS: dict[str, Callable[[Work], int]] = {
+    "padded": padded,
+    "authors": authors,
+    "packed": packed,
+    "packed full depth": packed_full_depth,
+    "padded training": lambda work: TRAINING * padded(work),
+    "packed training": lambda work: TRAINING * packed_plain(work),
+}
+"""Ways to count, by the name that a peer gives."""

@@ -1,0 +1,103 @@
+"""hashee's packed engine: with exits, at full depth, in int8, in training, and exported to other runtimes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hashee.bench.batches import Padded
+from hashee.bench.peers import Outputs, Run
+from hashee.bench.protocol import Job
+
+# torch is imported where it is needed: processes that run an exported graph do without it.
+
+
+def converted_model(job: Job, exits: bool = True) -> Any:
+    """Return the model under test on the packed engine, with the workload's exit table or none."""
+    from hashee.bench.peers.transformers_peers import dense_model  # noqa: PLC0415
+    from hashee.hf.convert import convert  # noqa: PLC0415
+    from hashee.tables.table import ExitTable  # noqa: PLC0415
+
+    dense = dense_model(job)
+    table = ExitTable.load(Path(job.table)) if exits else ExitTable.never(dense.config.vocab_size, job.depth)
+    return convert(dense, table)
+
+
+def load(job: Job, exits: bool = True, int8: bool = False) -> Run:
+    """Return the converted model as a function of padded batches."""
+    from hashee.bench.peers.transformers_peers import runner  # noqa: PLC0415
+    from hashee.hf.quantize import quantize  # noqa: PLC0415
+
+    model = converted_model(job, exits)
+    return runner(quantize(model) if int8 else model)
+
+
+def load_training(job: Job) -> Run:
+    """Return one forward and backward pass of the converted model as a function of padded batches."""
+    from hashee.bench.peers.transformers_peers import training_runner  # noqa: PLC0415
+
+    return training_runner(converted_model(job))
+
+
+def exported_folder(job: Job) -> Path:
+    """Return where the exported model of this depth lies."""
+    return job.artifact("hashee-onnx")
+
+
+def export(job: Job) -> None:
+    """Export the converted model, exits inside, unless that was done before."""
+    from hashee.export import export_onnx  # noqa: PLC0415
+
+    if not exported_folder(job).exists():
+        export_onnx(converted_model(job), exported_folder(job))
+
+
+def load_onnx(job: Job) -> Run:
+    """Return the exported model in ONNX Runtime as a function of padded batches."""
+    import onnxruntime  # noqa: PLC0415
+
+    graph, names = _graph_and_inputs(exported_folder(job))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(graph), sess_options=options, providers=["CPUExecutionProvider"])
+
+    def run(batch: Padded) -> Outputs:
+        arrays = batch.named()
+        logits: Outputs = session.run(["logits"], {name: arrays[name] for name in names})[0]
+        return logits
+
+    return run
+
+
+def load_openvino(job: Job) -> Run:
+    """Return the exported model in OpenVINO as a function of padded batches."""
+    import openvino  # noqa: PLC0415
+
+    graph, names = _graph_and_inputs(exported_folder(job))
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": job.threads,
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = openvino.Core().compile_model(str(graph), "CPU", settings).create_infer_request()
+    met: set[bytes] = set()
+
+    def run(batch: Padded) -> Outputs:
+        arrays = batch.named()
+        if (batch_id := arrays["input_ids"].tobytes()) not in met:
+            # The answer is wrong where buffers had to grow for it; see `OpenVinoModel`. This is in the warm-up.
+            request.infer({name: arrays[name] for name in names}, share_inputs=True)
+            met.add(batch_id)
+        # The result lives in the request's own memory, so it is copied before the next batch overwrites it.
+        answers = request.infer({name: arrays[name] for name in names}, share_inputs=True)
+        logits: Outputs = answers["logits"].copy()
+        return logits
+
+    return run
+
+
+def _graph_and_inputs(folder: Path) -> tuple[Path, list[str]]:
+    """Return the graph of an exported folder and the inputs that it takes."""
+    description = json.loads((folder / "hashee_onnx.json").read_text(encoding="utf-8"))
+    return folder / "model.onnx", description["inputs"]

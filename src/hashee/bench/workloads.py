@@ -1,0 +1,114 @@
+"""The texts and the models of the benchmark: test sets with frequency tables from train + dev, and two dense models."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
+
+from hashee.bench.batches import Tokens
+from hashee.data.texts import Text, read_texts
+from hashee.embedded import minilm_folder, rotten_tomatoes
+from hashee.errors import InputError
+from hashee.tables.table import ExitTable
+
+MAX_LENGTH = 512
+# Enough to sort by length as a user would; tokenizing 25,000 long reviews to time a few is not.
+POOL = 4000
+HELD_OUT = 5
+"""Without test sets, every fifth embedded sentence is timed and the others are counted."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset: its folder under HASHEE_DATA and how many texts a round takes."""
+
+    name: str
+    texts: int
+
+
+SOURCES = {
+    source.name.lower(): source
+    for source in (
+        Source("SST-2", texts=256),
+        Source("SNLI", texts=256),
+        Source("IMDb", texts=32),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Texts to draw from, and the table that a model with exits uses for them."""
+
+    name: str
+    tokens: Tokens
+    table: ExitTable
+    texts: int
+    """How many a round takes if nothing else is said."""
+    note: str = ""
+    """What the reader of the numbers must know."""
+
+
+def load_workload(name: str, num_layers: int) -> Workload:
+    """Read a workload from HASHEE_DATA; SST-2 falls back to the embedded Rotten Tomatoes sentences."""
+    source = SOURCES.get(name.lower())
+    if source is None:
+        raise InputError(f"no workload {name!r}; there are {', '.join(known.name for known in SOURCES.values())}")
+    test, corpus, note = _texts_of(source)
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    table = ExitTable.by_frequency(tokenizer, corpus, num_layers=num_layers, progress=False)
+    tokens = tokenize(tokenizer, list(islice(test, POOL)))
+    return Workload("Rotten Tomatoes" if note else source.name, tokens, table, source.texts, note)
+
+
+def _texts_of(source: Source) -> tuple[Iterator[Text], Iterator[Text], str]:
+    """Return the texts to time, those to count for the table, and a note if they are not what was asked for."""
+    data = os.environ.get("HASHEE_DATA")
+    folder = Path(data or "") / source.name
+    if data and folder.is_dir():
+        corpus = [path for path in (folder / "train.jsonl.gz", folder / "dev.jsonl.gz") if path.exists()]
+        return read_texts(folder / "test.jsonl.gz"), read_texts(corpus), ""
+    if source.name != "SST-2":
+        raise InputError(f"{folder} is not there; set HASHEE_DATA to the folder of datasets that holds {source.name}")
+    sentences = [text for text, _ in rotten_tomatoes()]
+    others = (text for number, text in enumerate(sentences) if number % HELD_OUT)
+    note = "HASHEE_DATA has no SST-2: the embedded Rotten Tomatoes sentences take its place"
+    return iter(sentences[::HELD_OUT]), others, note
+
+
+def tokenize(tokenizer: Any, texts: list[Text]) -> Tokens:
+    """Turn texts or pairs into ids and types, cut at the models' length."""
+    firsts = [text if isinstance(text, str) else text[0] for text in texts]
+    seconds = None if isinstance(texts[0], str) else [text[1] for text in texts]
+    encoded = tokenizer(firsts, seconds, truncation=True, max_length=MAX_LENGTH, return_token_type_ids=True)
+    return Tokens(tuple(map(tuple, encoded["input_ids"])), tuple(map(tuple, encoded["token_type_ids"])))
+
+
+def save_bert_base(folder: Path) -> None:
+    """Save BERT-base's shape with random weights; speed does not depend on them."""
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(BertConfig()).save_pretrained(folder)
+
+
+def save_minilm(folder: Path) -> None:
+    """Save real MiniLM with a new classifier, so that it answers in logits like the others."""
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=2).save_pretrained(folder)
+
+
+MODELS: dict[str, Callable[[Path], None]] = {"bert-base": save_bert_base, "minilm": save_minilm}
+"""Models under test: functions that save the one set of weights that all peers load."""
+
+
+def save_model(name: str, folder: Path) -> Any:
+    """Save a model under test once and return its config."""
+    if name not in MODELS:
+        raise InputError(f"no model {name!r}; there are {', '.join(MODELS)}")
+    if not (folder / "config.json").exists():
+        MODELS[name](folder)
+    return AutoConfig.from_pretrained(folder)

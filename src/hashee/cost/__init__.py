@@ -1,0 +1,1 @@
+"""What encoders cost: shapes, multiply-accumulates on plain arrays, the machine and its threads."""

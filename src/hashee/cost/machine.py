@@ -1,0 +1,80 @@
+"""What the numbers were taken on: hardware, threads and versions."""
+
+import platform
+import resource
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hashee.cost.threads import usable_cores as usable_cores  # noqa: PLC0414  # imported from here, too
+
+PACKAGES = ("hashee", "torch", "transformers", "numpy", "onnxruntime", "openvino", "nncf", "sentence-transformers")
+
+
+def describe_machine(threads: int) -> dict[str, Any]:
+    """Return processor, cores, memory, versions, commit and date as JSON values; None for what is not there."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": usable_cores(),
+        "threads": threads,
+        "memory_mb": round(memory_mb("MemTotal") or 0),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def memory_mb(kind: str) -> float | None:
+    """Return a line of /proc/meminfo (MemTotal, MemAvailable) in 10^6 bytes, if the system has it."""
+    path = Path("/proc/meminfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(f"{kind}:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return None
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree, with + if files differ from it."""
+    folder = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in folder.parents):
+        return None
+    git = ["git", "-C", str(folder)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
+def peak_memory_mb() -> float:
+    """Return the peak of this process's resident memory in 10^6 bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,0 +1,119 @@
+"""Multiply-accumulates of an encoder, counted on plain arrays of lengths; the one cost model of the project."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+
+# What a multiply-accumulate of the absorbed form costs, in those of one large projection: its products are many and
+# small. From measured rates of both, not from counting.
+FOLD_PRICE = 1.3
+SCORE_PRICE = 1.4
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """The numbers that set the cost of an encoder."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    blocks_per_layer: int = 1
+    layers_per_group: float = 1
+    """Consecutive layers that share one set of weights (ALBERT)."""
+    absorbable: bool = True
+    """Whether keys and values can be folded into the query side (not with a position bias)."""
+    looked_up: bool = False
+    """Whether inference looks up what the first layer projects (`hashee.engine.first_layer`)."""
+
+    def shares_with_previous(self, layer: int) -> bool:
+        """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
+        return layer > 1 and int((layer - 1) / self.layers_per_group) == int((layer - 2) / self.layers_per_group)
+
+
+BERT_BASE = EncoderShape(layers=12, width=768, heads=12, inner=3072)
+"""What the paper's speed-ups are relative to."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Multiply-accumulates of one layer over all texts, by what they are spent on."""
+
+    layer: int
+    active: int
+    """Tokens that the layer updates."""
+    projections: int
+    """Query, key, value and output projections."""
+    attention: int
+    """Scores and weighted sums: the matrix products of attention."""
+    softmax: int
+    norms: int
+    feed_forward: int
+
+    @property
+    def macs(self) -> int:
+        """All of them: the paper's count."""
+        return self.projections + self.attention + self.softmax + self.norms + self.feed_forward
+
+    @property
+    def matmul_macs(self) -> int:
+        """Those in matrix products, which is what `torch.utils.flop_counter` sees (as two FLOPs each)."""
+        return self.projections + self.attention + self.feed_forward
+
+
+def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:
+    """Count one layer in the plain form over texts of n tokens, m of which it updates. n, m: (texts,)."""
+    # A text with no active token left costs nothing: nobody reads its keys and values.
+    n = np.where(m > 0, n, 0)
+    d, times = shape.width, shape.blocks_per_layer
+    return LayerCost(
+        layer=layer,
+        active=int(m.sum()),
+        projections=times * int((2 * m + 2 * n).sum()) * d * d,
+        attention=times * 2 * int((n * m).sum()) * d,
+        softmax=times * 2 * int((n * m).sum()) * shape.heads,
+        norms=times * 4 * int(m.sum()) * d,
+        feed_forward=times * 2 * int(m.sum()) * d * shape.inner,
+    )
+
+
+def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
+    """Return how much cheaper the absorbed form of a layer is than the plain one; it pays where that is positive.
+
+    projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; read:
+    pairs of query and key. Numbers, or arrays with one entry per text.
+    """
+    plain = 2 * projected * width * width + 2 * read * width
+    absorbed = FOLD_PRICE * 2 * active * width * width + SCORE_PRICE * 2 * read * width * heads
+    return plain - absorbed
+
+
+def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
+    """Count all layers as the engine runs each text on its own on a CPU: the cheaper form of attention, unread rows
+    left out, the first layer's projections looked up where the family allows it (of types that were met before).
+
+    n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
+    """
+    if reads_first_row and shape.blocks_per_layer == 1:
+        # Of the last layer only the first token is read, if it gets that far.
+        m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
+    d, h, total = shape.width, shape.heads, 0
+    for layer in range(1, m.shape[1]):
+        active = m[:, layer]
+        alive = np.where(active > 0, n, 0)
+        # Layers that share their weights project again only what the layer before has changed.
+        projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else alive
+        looked_up = shape.looked_up and layer == 1
+        if looked_up:
+            projected = np.zeros_like(alive)
+        absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
+        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
+        read = alive * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
+        query_and_output = (1 if looked_up else 2) * d * d
+        rest = active * (query_and_output + 4 * d + 2 * d * shape.inner)
+        total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
+    return total

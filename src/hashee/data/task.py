@@ -1,0 +1,76 @@
+"""What a task is: its labels, its measure of quality and its recipe, and the examples of its splits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from hashee.data.texts import Text
+
+Words: TypeAlias = tuple[str, ...]
+Target: TypeAlias = int | float | tuple[int, ...]
+"""A class, a score, or for every label whether it applies (multi-label), or for every word its tag."""
+
+
+class Kind(StrEnum):
+    """What is predicted."""
+
+    CLASSES = "classification"
+    LABELS = "multi-label"
+    SCORE = "regression"
+    TAGS = "tagging"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a task is trained; the defaults are the paper's for its larger tasks."""
+
+    learning_rate: float = 5e-5
+    batch_size: int = 32
+    """Examples per optimizer step, over all processes."""
+    epochs: float = 3.0
+    warmup_ratio: float = 0.1
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be learnt, and how well it is learnt."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    """Names of the classes, labels or tags by id; empty for scores."""
+    metric: str
+    """Name in `hashee.data.METRICS`; higher is better."""
+    pair: bool = False
+    """Whether an example is two texts."""
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One split of a task, in file order."""
+
+    texts: Sequence[Text | Words]
+    """Texts or pairs; the words of each text if words are tagged."""
+    targets: Sequence[Target] | None
+    """None where the answers are not known."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task with its examples."""
+
+    task: Task
+    train: Examples
+    dev: Examples
+    test: Examples | None
+    fingerprint: str
+    """SHA-256 of everything above, so that two runs can be told to have seen the same data."""
+    notes: tuple[str, ...] = ()
+    """What was done to the data that its user should know, such as a dev split cut from train."""

@@ -1,0 +1,204 @@
+"""The maths of one encoder layer on packed rows; the only place where it is written."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import LayerNorm, Module
+
+from hashee.cost.macs import absorbing_saves
+from hashee.engine import native
+from hashee.engine.activation import activate, is_gelu
+from hashee.engine.attention import Attention, Weights, attend, attend_absorbed, attend_looked_up
+from hashee.engine.linear import MOST_ROWS, is_bare, is_bare_linear, is_plain_product, project
+from hashee.engine.plan import LayerPlan, Plan
+
+SLICE = 1024
+"""Rows that run through the rest of a layer together: what lies between its products should stay in cache."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout probabilities of a layer, by where they apply."""
+
+    attention_output: float = 0.0
+    scores: float = 0.0
+    activation: float = 0.0
+    feed_forward: float = 0.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """References to the sub-modules of one Hugging Face layer; the parameters stay where they were."""
+
+    layer: int
+    """Exit layer this block belongs to, from 1; several blocks may share one (ALBERT's inner groups)."""
+    query: Module
+    key: Module
+    value: Module
+    output: Module
+    attention_norm: Module
+    expand: Module
+    activation: Callable[[Tensor], Tensor]
+    contract: Module
+    feed_forward_norm: Module
+    heads: int
+    scale: float
+    dropout: Dropout
+    training: bool
+    """Whether dropout is on."""
+    pre_norm: bool = False
+    """Norms before the sub-layers (mBART, pre-norm RoBERTa) instead of after the residual sum (BERT)."""
+    clamp_half: bool = False
+    """Keep float16 states finite, as BART and mBART do."""
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What a layer's states were projected to when it last ran (ALBERT)."""
+
+    key: Tensor
+    value: Tensor
+    """(tokens, width) each."""
+    changed: int
+    """The first rows, whose states have changed since."""
+
+
+class LookedUp(Protocol):
+    """What the states of the first layer are projected to, without a product."""
+
+    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of packed rows. rows: (rows,). Each (rows, width)"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one layer leaves behind: the states of its active rows, and its keys and values in the plain form."""
+
+    updated: Tensor
+    """(active, width)"""
+    projected: Projected | None
+
+
+def apply_block(
+    block: Block,
+    hidden: Tensor,
+    plan: Plan,
+    bias: Tensor | None = None,
+    known: Projected | LookedUp | None = None,
+) -> Step:
+    """Run one layer.
+
+    hidden: (tokens, width) packed states; bias: position bias as in `Attention`; known: what is known of the
+    projections already.
+    """
+    layer = plan.layer(block.layer)
+    dropout = block.dropout if block.training else Dropout()
+    active = hidden[: layer.active]
+    attention = Attention(block.heads, block.scale, dropout.scores, bias)
+    projected = None
+    if known is not None and not isinstance(known, Projected):
+        context = attend_looked_up(known, layer, attention)
+    else:
+        # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
+        source = block.attention_norm(hidden) if block.pre_norm else hidden
+        query = project(block.query, source[: layer.active])
+        if bias is None and dropout.scores == 0 and absorbs(block, plan, layer, known):
+            weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
+            context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
+        else:
+            projected = _project_keys_and_values(block, source, layer.active, known)
+            context = attend(query, projected.key, projected.value, layer, attention)
+    if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
+        return Step(_after_attention(block, dropout, context, active), projected)
+    # From here on every row is on its own.
+    parts = math.ceil(layer.active / SLICE)
+    slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
+    return Step(torch.cat([_after_attention(block, dropout, *rows) for rows in slices]), projected)
+
+
+def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
+    """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
+    if dropout == Dropout() and (kernel := _rest_kernel(block, context, active)) is not None:
+        return kernel()
+    attended = _drop(project(block.output, context), dropout.attention_output) + active
+    if not block.pre_norm:
+        attended = block.attention_norm(attended)
+
+    source = block.feed_forward_norm(attended) if block.pre_norm else attended
+    inner = _drop(activate(block.activation, block.expand, project(block.expand, source)), dropout.activation)
+    updated = _drop(project(block.contract, inner), dropout.feed_forward) + attended
+    if not block.pre_norm:
+        updated = block.feed_forward_norm(updated)
+
+    if block.clamp_half and updated.dtype == torch.float16:
+        limit = torch.finfo(torch.float16).max - 1000
+        updated = updated.clamp(-limit, limit)
+    return updated
+
+
+def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
+    """Return the kernel, or kernels, that do what follows attention without dropout, if there are any that can."""
+    weights = rest_weights(block, context) if len(context) else None
+    if weights is None or not native.takes((context, active), ()):
+        return None
+    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
+    return partial(rest, context, active, weights, epsilons(block))
+
+
+def rest_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
+    """Return the weights of what follows attention in the order of `native.rest`, if kernels can do that for rows."""
+    products = (block.output, block.expand, block.contract)
+    norms = (block.attention_norm, block.feed_forward_norm)
+    if (
+        block.pre_norm
+        or not is_gelu(block.activation)
+        or not all(is_plain_product(module, rows) for module in products)
+        or not all(is_bare(norm, LayerNorm) for norm in norms)
+    ):
+        return None
+    modules = (block.output, block.attention_norm, block.expand, block.contract, block.feed_forward_norm)
+    weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
+    vectors = [weight for weight in weights if weight.ndim == 1]
+    if (
+        len(weights) != 2 * len(modules)
+        or any(vector.dtype != torch.float32 or not vector.is_contiguous() for vector in vectors)
+        or not native.takes((), tuple(weights[::2][n] for n in (0, 2, 3)))
+    ):
+        return None
+    return list(weights)
+
+
+def epsilons(block: Block) -> tuple[float, float]:
+    """Return those of the norms, which are bare."""
+    return block.attention_norm.eps, block.feed_forward_norm.eps  # type: ignore[return-value]
+
+
+def absorbs(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None = None) -> bool:
+    """Say whether the absorbed form can run here and is the cheaper one for this batch."""
+    if torch.is_grad_enabled() or not (is_bare_linear(block.key) and is_bare_linear(block.value)):
+        return False
+    projected = plan.tokens if known is None else known.changed
+    width: int = block.key.in_features  # type: ignore[assignment]
+    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.heads) > 0)
+
+
+def _project_keys_and_values(block: Block, source: Tensor, active: int, known: Projected | None) -> Projected:
+    """Return the keys and values of all tokens; those of frozen tokens are what they were when the layer last ran."""
+    if known is None:
+        return Projected(project(block.key, source), project(block.value, source), changed=active)
+    if known.changed == 0:
+        return Projected(known.key, known.value, changed=active)
+    fresh = source[: known.changed]
+    key = torch.cat([project(block.key, fresh), known.key[known.changed :]])
+    value = torch.cat([project(block.value, fresh), known.value[known.changed :]])
+    return Projected(key, value, changed=active)
+
+
+def _drop(states: Tensor, probability: float) -> Tensor:
+    return F.dropout(states, probability) if probability > 0 else states

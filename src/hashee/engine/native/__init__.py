@@ -1,0 +1,243 @@
+"""Compiled kernels for what torch is slow at: products and layers on few rows, GELU, norms, absorbed attention.
+
+The C source is compiled once, by the machine's own compiler, and kept in a private folder of the user. Without a
+compiler, on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same
+answers.
+"""
+
+import ctypes
+import logging
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from hashee.engine.native.compiler import open_library
+from hashee.errors import HasheeError
+
+log = logging.getLogger(__name__)
+
+_POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURES = {
+    "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_gelu": (*2 * (_POINTER,), *2 * (_SIZE,), _COUNT),
+    "hashee_add_and_norm": (*3 * (_POINTER,), _SIZE, *2 * (_POINTER,), ctypes.c_float, *2 * (_SIZE,), _COUNT),
+    "hashee_rest": (*(_POINTER, _SIZE, _POINTER, _SIZE), *5 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_attend": (
+        *(_POINTER, _SIZE, _POINTER, _SIZE),
+        *4 * (_POINTER,),
+        _SIZE,
+        *2 * (_POINTER,),
+        *4 * (_SIZE,),
+        ctypes.c_float,
+        *2 * (_POINTER,),
+        _COUNT,
+    ),
+    "hashee_layers": (
+        *6 * (_POINTER,),
+        _SIZE,
+        *2 * (_POINTER,),
+        *6 * (_SIZE,),
+        ctypes.c_float,
+        _POINTER,
+        _COUNT,
+    ),
+}
+
+_LOCK = Lock()
+"""Held while the library is opened: threads that come at once need not compile it each."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled kernels, compiling them if they are not there yet, or None where there can be none."""
+    if os.environ.get("HASHEE_NATIVE") == "0":
+        return None
+    if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        return None
+    try:
+        with _LOCK:
+            kernels = open_library(_SIGNATURES)
+    except (HasheeError, OSError) as error:
+        log.warning("no compiled kernels, so everything runs in torch (HASHEE_NATIVE=0 asks for that): %s", error)
+        return None
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(kernels, name)
+        function.argtypes, function.restype = arguments, None
+    return kernels
+
+
+def takes(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
+    """Say whether there are kernels that can read these matrices; rows of states may lie apart."""
+    return (
+        all(_is_readable(matrix) for matrix in (*states, *weights))
+        and all(weight.is_contiguous() for weight in weights)
+        and library() is not None
+    )
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Do what `F.linear` does. rows: (rows, width); weight: (features, width)."""
+    kernels = library()
+    assert kernels is not None
+    product = rows.new_empty(len(rows), len(weight))
+    kernels.hashee_linear(
+        *(rows.data_ptr(), rows.stride(0), weight.data_ptr(), _address(bias), product.data_ptr()),
+        *(len(rows), rows.shape[1], len(weight), torch.get_num_threads()),
+    )
+    return product
+
+
+def gelu_(rows: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Do what `F.gelu` does, after adding a bias, in place. rows: (rows, width), one after the other; bias: (width,)"""
+    kernels = library()
+    assert kernels is not None
+    kernels.hashee_gelu(rows.data_ptr(), _address(bias), *rows.shape, torch.get_num_threads())
+    return rows
+
+
+def add_and_norm_(rows: Tensor, bias: Tensor, residual: Tensor, norm: Sequence[Tensor], epsilon: float) -> Tensor:
+    """Do what `F.layer_norm` does to a sum, in place.
+
+    rows, residual: (rows, width), the first one after the other; bias: (width,); norm: its weight and bias.
+    """
+    kernels = library()
+    assert kernels is not None
+    kernels.hashee_add_and_norm(
+        *(rows.data_ptr(), bias.data_ptr(), residual.data_ptr(), residual.stride(0)),
+        *(*(vector.data_ptr() for vector in norm), epsilon, *rows.shape, torch.get_num_threads()),
+    )
+    return rows
+
+
+def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
+    """Do what follows attention in a layer with its norms after the sums.
+
+    context, states: (rows, width) what the rows have read and what they were. weights: weight and bias each of the
+    output, its norm, the two products of the feed-forward, and its norm. epsilons: those of the norms. (rows, width)
+    """
+    kernels = library()
+    assert kernels is not None
+    (rows, width), inner = context.shape, len(weights[4])
+    attended, updated = context.new_empty(rows, width), context.new_empty(rows, width)
+    expanded = context.new_empty(rows, inner)
+    kernels.hashee_rest(
+        *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0)),
+        *(_addresses(weights), (ctypes.c_float * 2)(*epsilons)),
+        *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
+    )
+    return updated
+
+
+def rest_of_many(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
+    """Do the same for so many rows that torch's products are the faster ones.
+
+    Torch writes a bias to the whole answer before it multiplies; here biases are added where the answer is read anyway.
+    """
+    output, output_bias, *norm, expand, expand_bias, contract, contract_bias, gain, shift = weights
+    attended = add_and_norm_(context @ output.T, output_bias, states, norm, epsilons[0])
+    expanded = gelu_(attended @ expand.T, expand_bias)
+    return add_and_norm_(expanded @ contract.T, contract_bias, attended, (gain, shift), epsilons[1])
+
+
+def attend_absorbed(
+    query: Tensor,
+    states: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor | None],
+    sequences: tuple[Tensor, Tensor, Tensor],
+    *,
+    heads: int,
+    scale: float,
+) -> Tensor:
+    """Let queries read the states of their own sequences in the absorbed form.
+
+    query: (active, width); states: (tokens, width); weights: those of keys and values, (width, width) each, and the
+    values' bias; sequences: rows of each one's tokens, those that ask first, (sequences, longest), and how many tokens
+    each has and how many of them ask, (sequences,) each. Returns (active, width).
+    """
+    kernels = library()
+    assert kernels is not None
+    (active, width), (key, value, bias), (seats, lengths, asking) = query.shape, weights, sequences
+    folded, context = query.new_empty(active, heads, width), query.new_empty(active, width)
+    kernels.hashee_attend(
+        *(query.data_ptr(), query.stride(0), states.data_ptr(), states.stride(0)),
+        *(key.data_ptr(), value.data_ptr(), _address(bias)),
+        *(seats.data_ptr(), seats.stride(0), lengths.data_ptr(), asking.data_ptr(), len(seats)),
+        *(active, width, heads, scale, folded.data_ptr(), context.data_ptr(), torch.get_num_threads()),
+    )
+    return context
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a run of them, whose norms come after the sums."""
+
+    weights: Sequence[Tensor | None]
+    """Weight and bias of queries, the weight of keys, weight and bias of values, and those of `rest`; the biases of
+    queries and values may be missing."""
+    epsilons: tuple[float, float]
+    active: int
+    """The first rows, which it updates."""
+    asking: Sequence[int]
+    """How many of them each sequence has."""
+    absorbs: bool
+    """Whether it takes the absorbed form of attention."""
+
+    @property
+    def inner(self) -> int:
+        """Width of its feed-forward."""
+        expand = self.weights[9]
+        assert expand is not None
+        return len(expand)
+
+
+def layers_(
+    states: Tensor, layers: Sequence[Layer], sequences: tuple[Tensor, Sequence[int]], *, heads: int, scale: float
+) -> None:
+    """Run layers one after the other, in place.
+
+    states: (tokens, width), one row after the other; layers: with ever fewer active rows; sequences: rows of each one's
+    tokens, those that stay longest first, (sequences, longest), and how many tokens each has.
+    """
+    kernels = library()
+    assert kernels is not None
+    (tokens, width), (seats, lengths), active = states.shape, sequences, layers[0].active
+    inner = layers[0].inner
+    aside = heads * width * active  # folded queries; or else keys and values
+    if not all(layer.absorbs for layer in layers):
+        aside = max(aside, 2 * tokens * width)
+    room = states.new_empty(active * (3 * width + inner) + aside)
+    kernels.hashee_layers(
+        *(states.data_ptr(), _addresses([weight for layer in layers for weight in layer.weights])),
+        (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
+        *(_sizes([layer.active for layer in layers]), _sizes([layer.absorbs for layer in layers])),
+        *(seats.data_ptr(), seats.stride(0), _sizes(lengths), _sizes([n for layer in layers for n in layer.asking])),
+        *(len(lengths), len(layers), tokens, width, inner, heads, scale),
+        *(room.data_ptr(), torch.get_num_threads()),
+    )
+
+
+def _sizes(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (_SIZE * len(numbers))(*numbers)
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    return (_POINTER * len(tensors))(*map(_address, tensors))
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    return (
+        tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.stride(1) == 1
+        and tensor.shape[1] % 8 == 0
+    )
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,233 @@
+"""`hashee.tradeoff`: models at several costs, fitted alike, as points of quality against cost."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from hashee.cost.threads import torch_threads
+from hashee.data.task import TaskData
+from hashee.errors import InputError, TableError, UnsupportedModel
+from hashee.evaluation.figure import draw_tradeoff
+from hashee.evaluation.points import DENSE, STATIC, Point, with_front, write_points
+from hashee.evaluation.settings import OWN, SPEEDUPS, TABLES
+from hashee.packages import require
+from hashee.tables.table import ExitTable
+from hashee.training import FitSettings, fit
+from hashee.training.entry import complete_settings, quiet_transformers
+from hashee.training.settings import HASHES
+
+FIGURE, POINTS, BEGUN = "tradeoff.png", "tradeoff.json", "begun.json"
+
+Run = dict[str, Any]
+"""What the run.json of a fit holds."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which models are compared."""
+
+    speedups: tuple[float, ...] = SPEEDUPS
+    hashes: tuple[str, ...] = TABLES
+    depths: tuple[int, ...] | None = None
+    """Layers of the shallower models without exits; None: every depth below the backbone's."""
+
+    def __post_init__(self) -> None:
+        known = [name for name in HASHES if name != "auto"]
+        for name in self.hashes:
+            if name not in known:
+                raise InputError(f"unknown hash {name!r}; choose from {', '.join(known)}")
+        for speedup in self.speedups:
+            if not 1 <= speedup < float("inf"):
+                raise InputError(f"speed-up {speedup:g} cannot be asked for; give numbers of at least 1")
+        if not (self.hashes and self.speedups) and self.depths == ():
+            raise InputError("there is nothing to compare; give speed-ups and hashes, or depths")
+
+    def checked(self, layers: int) -> "Grid":
+        """Return the grid for a backbone of so many layers."""
+        depths = tuple(range(1, layers)) if self.depths is None else self.depths
+        for depth in depths:
+            if not 1 <= depth < layers:
+                raise InputError(f"depth {depth} is not from 1 to {layers - 1}; the backbone has {layers} layers")
+        return replace(self, depths=depths)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A point that is to be fitted, for each seed alike."""
+
+    name: str
+    hash: str
+    layers: int
+    asked: float | None
+    changes: dict[str, Any]
+    """What its settings have of their own."""
+
+
+def tradeoff(
+    *,
+    speedups: Sequence[float] = SPEEDUPS,
+    hash: str | Sequence[str] = TABLES,
+    depths: Sequence[int] | None = None,
+    **fields: Any,
+) -> list[Point]:
+    """Fit models at several costs, and write tradeoff.json and tradeoff.png to the output folder.
+
+    speedups, hash: a model for each of both. depths: layers of the static models without exits; by default all below
+    the backbone's. fields: those of `FitSettings` (task, output, backbone, seeds, ...), the same for every model. What
+    was finished in the output folder before is reused.
+    """
+    for name in OWN[1:]:
+        if name in fields:
+            raise InputError(f"{name} is what a trade-off varies; leave it out, and see speedups, hash and depths")
+    require("accelerate", "train", "fitting")
+    from hashee.training.backbone import open_backbone  # noqa: PLC0415  # its packages are an extra
+
+    hashes = (hash,) if isinstance(hash, str) else tuple(hash)
+    grid = Grid(tuple(map(float, speedups)), hashes, None if depths is None else tuple(depths))
+    settings = complete_settings(None, fields)
+    data = settings.load_data()
+    with quiet_transformers():
+        backbone = open_backbone(settings.backbone, data.task, None)
+    plans = plans_of(grid.checked(backbone.layers), backbone.layers, settings.output / "tables")
+    with torch_threads(settings.threads):
+        return _Fits(settings, data, backbone).run(plans)
+
+
+def plans_of(grid: Grid, layers: int, tables: Path) -> list[Plan]:
+    """List the models to fit, those with exits first."""
+    plans = [
+        Plan(f"{name}-{speedup:g}x", name, layers, speedup, {"hash": name, "speedup": speedup})
+        for name in grid.hashes
+        for speedup in sorted(grid.speedups)
+    ]
+    # Fitted as the others are, so that only the exits differ.
+    return plans + [
+        Plan(f"static-{depth}", STATIC, depth, None, {"depth": depth, "table": tables / f"never-{depth}"})
+        for depth in sorted(grid.depths or ())
+    ]
+
+
+class _Fits:
+    """The fits of one trade-off; each seed has its own dense model, which all its points start from."""
+
+    def __init__(self, settings: FitSettings, data: TaskData, backbone: Any) -> None:
+        from hashee.training.processes import current_processes  # noqa: PLC0415  # its packages are an extra
+
+        self.settings = settings
+        self.data = data
+        self.backbone = backbone
+        self.processes = current_processes()
+        self.folder = settings.output
+        self.seeds = range(settings.seed, settings.seed + settings.seeds)
+
+    def run(self, plans: Sequence[Plan]) -> list[Point]:
+        """Fit what is not there yet, and write points and figure."""
+        self.processes.main_only(lambda: self._begin(plans))
+        seconds = [self._dense(seed) for seed in self.seeds]
+        points: list[Point] = []
+        dense: list[Run] = []
+        for number, plan in enumerate(plans, start=1):
+            self._say(f"{number} of {len(plans)}: {plan.name}")
+            try:
+                runs = list(self._runs(plan))
+            except (TableError, UnsupportedModel) as error:
+                # No table reaches the speed-up, or the family cannot be cut: the other points are still of use.
+                self._say(f"skipped {plan.name}: {error}")
+                points.append(Point(plan.name, plan.hash, plan.layers, plan.asked, skipped=str(error)))
+                continue
+            dense = [run["dense"] for run in runs]
+            points.append(self._point(plan, runs))
+            self.processes.main_only(lambda: write_points(with_front(points), self.folder / POINTS))
+        if not dense:
+            raise InputError(f"none of the models could be fitted; the first: {points[0].skipped}")
+        points = with_front([self._dense_point(points, dense, sum(seconds)), *points])
+        self.processes.main_only(lambda: self._write(points))
+        return points
+
+    def _begin(self, plans: Sequence[Plan]) -> None:
+        """Make the tables without exits; refuse a folder whose points were fitted otherwise."""
+        from hashee.training.json_files import read_json, write_json  # noqa: PLC0415
+
+        shared = replace(self.settings, seeds=1)
+        begun = read_json(self.folder / BEGUN)
+        if begun is not None:
+            differences = shared.differences(begun["settings"])
+            if differences:
+                raise InputError(f"{self.folder} was begun otherwise: {differences[0]}; name another output")
+            if begun["fingerprint"] != self.data.fingerprint:
+                raise InputError(f"the data have changed since {self.folder} was begun; name another output")
+        write_json(self.folder / BEGUN, {"settings": shared.to_dict(), "fingerprint": self.data.fingerprint})
+        for plan in plans:
+            if plan.hash == STATIC:
+                ExitTable.never(self.backbone.tokenizer, plan.layers).save(plan.changes["table"])
+
+    def _dense(self, seed: int) -> float:
+        """Fit the dense model of a seed, or find it, and return how long that took."""
+        from hashee.training.stages import Fit  # noqa: PLC0415
+
+        settings = replace(self.settings, output=self._seed_folder(seed), seed=seed, seeds=1)
+        self._say(f"dense model, seed {seed}")
+        with quiet_transformers():
+            record = Fit(settings, self.data, self.processes).dense().record
+        return 0.0 if record is None else record.seconds
+
+    def _runs(self, plan: Plan) -> Iterator[Run]:
+        for seed in self.seeds:
+            folder = self._seed_folder(seed)
+            output = folder / plan.name
+            own = {"output": output, "seed": seed, "seeds": 1, "dense": folder / DENSE, "resume": output.exists()}
+            yield fit(replace(self.settings, **(plan.changes | own))).run
+
+    def _seed_folder(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}"
+
+    def _point(self, plan: Plan, runs: Sequence[Run]) -> Point:
+        best = max(range(len(runs)), key=lambda number: runs[number]["metrics"]["dev"]["score"])
+        return Point(
+            name=plan.name,
+            hash=plan.hash,
+            layers=plan.layers,
+            asked=plan.asked,
+            speedup=fmean(run["macs"]["executed_speedup"] for run in runs),
+            macs=fmean(run["macs"]["executed_per_text"] for run in runs),
+            seconds=sum(run["seconds"]["total"] for run in runs),
+            folder=str(self._seed_folder(self.seeds[best]) / plan.name),
+            **_quality(runs),
+        )
+
+    def _dense_point(self, points: Sequence[Point], dense: Sequence[Run], seconds: float) -> Point:
+        fitted = next(point for point in points if point.macs is not None and point.speedup is not None)
+        best = max(range(len(dense)), key=lambda number: dense[number]["metrics"]["dev"]["score"])
+        return Point(
+            name=DENSE,
+            hash=DENSE,
+            layers=self.backbone.layers,
+            speedup=1.0,
+            macs=(fitted.macs or 0.0) * (fitted.speedup or 0.0),
+            seconds=seconds,
+            folder=str(self._seed_folder(self.seeds[best]) / DENSE),
+            **_quality(dense),
+        )
+
+    def _write(self, points: Sequence[Point]) -> None:
+        write_points(points, self.folder / POINTS)
+        task = self.data.task
+        draw_tradeoff(points, self.folder / FIGURE, title=task.name, measure=task.metric.replace("_", " "))
+
+    def _say(self, line: str) -> None:
+        if self.processes.is_main and not self.settings.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _quality(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return mean and deviation of the scores on dev and test, and how many there are."""
+    found: dict[str, Any] = {"seeds": len(runs)}
+    for split in ("dev", "test"):
+        if runs[0]["metrics"][split] is None:
+            continue
+        scores = [run["metrics"][split]["score"] for run in runs]
+        found |= {split: fmean(scores), f"{split}_std": stdev(scores) if len(scores) > 1 else 0.0}
+    return found

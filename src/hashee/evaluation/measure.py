@@ -1,0 +1,304 @@
+"""`hashee.evaluate`: a model, a split, one page of numbers."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hashee.cost.machine import describe_machine, peak_memory_mb
+from hashee.cost.threads import torch_threads, usable_cores
+from hashee.data.elue import ELASTICBERT, elue_score, mflops_per_text
+from hashee.data.loading import load_task
+from hashee.data.metrics import score
+from hashee.data.submission import write_submission
+from hashee.data.task import Examples, Kind, Task, TaskData
+from hashee.errors import InputError
+from hashee.evaluation.answers import agreement, answer, confidence, losses, spread, time_rounds
+from hashee.evaluation.evaluation import Evaluation
+from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
+from hashee.evaluation.opening import Array, Opened, open_dense, open_model, read_run
+from hashee.evaluation.settings import AUTO, EvaluateSettings
+from hashee.hf.explain import Explanation
+from hashee.hf.flops import FlopCount, count_flops
+from hashee.packages import require
+from hashee.training.entry import quiet_transformers
+
+_LONGEST_SHOWN = 48
+"""Tokens of a text that is shown with its exits, at the most, if the split has such."""
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A model with its answers to the split."""
+
+    opened: Opened
+    logits: list[Array]
+    answers: list[Any]
+    quality: dict[str, float] | None
+    cost: FlopCount
+
+    @property
+    def macs_per_text(self) -> float:
+        return self.cost.executed_macs / max(self.cost.texts, 1)
+
+
+def evaluate(
+    model: Any,
+    data: TaskData | str | Path,
+    split: str | None = None,
+    settings: EvaluateSettings | None = None,
+    *,
+    tokenizer: Any = None,
+    **changes: Any,
+) -> Evaluation:
+    """Measure quality, cost and speed of a model on a split of a task.
+
+    model: a folder, or a converted, exported or dense model with a head for the task. data: a task with its examples,
+    or what `load_task` takes. split: dev or test; by default test, or dev if test has no answers to compare with.
+    settings, changes: the fields of `EvaluateSettings`.
+    """
+    require("accelerate", "train", "evaluating")
+    settings = _complete(settings, changes | ({} if split is None else {"split": split}))
+    data = data if isinstance(data, TaskData) else load_task(data)
+    split, why = split_of(data, settings)
+    examples = examples_of(data, replace(settings, split=split))
+    with quiet_transformers(), torch_threads(settings.threads):
+        opened = open_model(model, data.task, settings, tokenizer)
+        run = read_run(opened.source)
+        max_length = settings.max_length or (run or {"settings": {}})["settings"].get("max_length")
+        full_layers = _full_layers(opened, run)
+        answered = _answered(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
+        memory = peak_memory_mb()
+        submission = _submission(data.task, answered.answers, settings)
+        source = _dense_source(settings, opened, run)
+        dense = None
+        if source is not None:
+            other = open_dense(source, data.task, settings, getattr(opened.model, "device", "cpu"))
+            dense = _answered(other.cut_at(max_length), examples, other.layers, not settings.quiet)
+        models = [each.opened for each in (answered, dense) if each is not None]
+        timings = time_rounds(models, examples, settings.rounds, settings.timed_texts) if settings.rounds else []
+        provenance = _provenance(data, run, opened, settings)
+    return Evaluation(
+        model=_about(opened, settings, full_layers),
+        task=data.task,
+        split=split,
+        quality=answered.quality,
+        cost=answered.cost,
+        timing=timings[0] if timings else None,
+        peak_memory_mb=memory,
+        worst=worst_examples(data.task, examples, answered, settings.worst),
+        dense=None
+        if dense is None
+        else DenseModel(
+            source=dense.opened.source,
+            layers=dense.opened.layers,
+            quality=dense.quality,
+            macs_per_text=dense.macs_per_text,
+            timing=timings[1] if timings else None,
+            agreement=agreement(data.task, answered.answers, dense.answers),
+        ),
+        elue=_elue(data.task, split, answered),
+        explanations=_explanations(answered.opened, examples, settings.sentences),
+        provenance=replace(provenance, data_notes=(*why, *provenance.data_notes)),
+        submission=submission,
+    )
+
+
+def _complete(settings: EvaluateSettings | None, changes: dict[str, Any]) -> EvaluateSettings:
+    known = [field.name for field in fields(EvaluateSettings)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"there is no setting {name!r}; the settings are {', '.join(known)}")
+    return replace(settings or EvaluateSettings(), **changes)
+
+
+def split_of(data: TaskData, settings: EvaluateSettings) -> tuple[str, tuple[str, ...]]:
+    """Return the split that is evaluated, and why it is, if nobody chose it and it is not test."""
+    if settings.split is not None:
+        return settings.split, ()
+    if data.test is None or not len(data.test):
+        missing = f"{data.task.name} has no test split"
+    elif data.test.targets is None and settings.submission is None:
+        missing = f"the answers of {data.task.name}'s test split are not known"
+    else:
+        return "test", ()
+    return "dev", (f"{missing}, so this is dev; a model that was chosen by dev looks a little better there",)
+
+
+def examples_of(data: TaskData, settings: EvaluateSettings) -> Examples:
+    """Return the examples of the split, or say why there is nothing to evaluate."""
+    split, name = settings.split, data.task.name
+    examples = data.dev if split == "dev" else data.test
+    if examples is None or not len(examples):
+        raise InputError(
+            f"{name} has no examples in {split}; choose the other split, or name a file with "
+            f"{split}=... (--{split} FILE)"
+        )
+    if examples.targets is None and settings.submission is None:
+        raise InputError(
+            f"the answers of {name}'s {split} split are not known (leaderboards keep them back); write the model's "
+            f"with submission=... (--submission FILE), or evaluate on dev"
+        )
+    return examples
+
+
+def _answered(opened: Opened, examples: Examples, full_layers: int, progress: bool) -> _Answered:
+    """Let a model answer all examples; this also warms it up."""
+    from hashee.training.evaluation import predictions  # noqa: PLC0415  # accelerate is an extra
+
+    cost = _cost(opened, examples, full_layers)
+    logits = answer(opened, examples, progress)
+    answers = predictions(opened.task, logits)
+    quality = None
+    if examples.targets is not None:
+        measured = score(opened.task, answers, examples.targets)
+        quality = {name: float(value) for name, value in measured.items()}
+    return _Answered(opened, logits, answers, quality, cost)
+
+
+def _cost(opened: Opened, examples: Examples, full_layers: int) -> FlopCount:
+    """Count what the split costs; full depth is that of the whole backbone."""
+    ids = [row.tolist() for row in opened.encoder(examples).ids]
+    config = copy.deepcopy(opened.config)
+    config.num_hidden_layers = full_layers
+    if opened.table is not None:
+        return count_flops(config, ids, opened.table, reads_first_row=opened.reads_first_row)
+    cost = count_flops(config, ids)
+    # transformers runs every layer for every token, whatever is read of the last one.
+    return replace(cost, executed_macs=cost.full_depth_macs)
+
+
+def _full_layers(opened: Opened, run: dict[str, Any] | None) -> int:
+    fitted = (run or {}).get("backbone", {}).get("layers", 0)
+    converted = (getattr(opened.config, "hashee", None) or {}).get("source_layers", 0)
+    return max(opened.layers, int(converted), int(fitted))
+
+
+def _dense_source(settings: EvaluateSettings, opened: Opened, run: dict[str, Any] | None) -> str | None:
+    """Return the folder of the dense model to compare with, if one was named or a fit left one."""
+    if settings.dense != AUTO:
+        return settings.dense
+    if opened.table is None:
+        return None
+    named = ((run or {}).get("dense") or {}).get("folder")
+    for folder in (Path(opened.source) / "dense", Path(named) if named else None):
+        if folder is not None and (folder / "config.json").is_file():
+            return str(folder)
+    return None
+
+
+def worst_examples(task: Task, examples: Examples, answered: _Answered, count: int) -> tuple[Example, ...]:
+    """Return errors, the most confident first, and if they are too few, right answers with the largest loss.
+
+    Scores, which have no confidence, come by their error; answers of several decisions by their loss.
+    """
+    if examples.targets is None or not count:
+        return ()
+    off = losses(task, answered.logits, examples.targets)
+    right = [_is_right(*pair) for pair in zip(answered.answers, examples.targets, strict=True)]
+    certain = [confidence(task.kind, row) for row in answered.logits]
+
+    def how_bad(place: int) -> tuple[bool, float, float]:
+        if task.kind is Kind.SCORE:
+            return False, -off[place], 0.0
+        by_confidence = task.kind is Kind.CLASSES and not right[place]
+        return right[place], -(certain[place] or 0.0) if by_confidence else -off[place], -off[place]
+
+    shown = []
+    for place in sorted(range(len(off)), key=how_bad)[:count]:
+        gold, predicted = _named(task, examples.texts[place], examples.targets[place], answered.answers[place])
+        text = shown_text(task, examples.texts[place])
+        is_right = None if task.kind is Kind.SCORE else right[place]
+        shown.append(Example(place, text, gold, predicted, float(off[place]), certain[place], is_right))
+    return tuple(shown)
+
+
+def _is_right(answer: Any, target: Any) -> bool:
+    return np.array_equal(np.asarray(answer), np.asarray(target))
+
+
+def shown_text(task: Task, text: Any) -> str:
+    """Return an example as one string: words with spaces between them, the texts of a pair in a line each."""
+    if isinstance(text, str):
+        return text
+    return ("\n" if task.pair and task.kind is not Kind.TAGS else " ").join(text)
+
+
+def _named(task: Task, text: Any, gold: Any, predicted: Any) -> tuple[str, str]:
+    """Return an answer and the right one by name."""
+    if task.kind is Kind.SCORE:
+        return f"{gold:.3g}", f"{predicted:.3g}"
+    if task.kind is Kind.CLASSES:
+        return task.labels[gold], task.labels[predicted]
+    if task.kind is Kind.LABELS:
+        each = [[name for name, applies in zip(task.labels, row, strict=True) if applies] for row in (gold, predicted)]
+        return ", ".join(each[0]) or "none", ", ".join(each[1]) or "none"
+    rows = list(zip(text, gold, predicted, strict=True))
+    each = [[f"{word}/{task.labels[tags[which]]}" for word, *tags in rows if tags[0] != tags[1]] for which in (0, 1)]
+    return " ".join(each[0]) or "none differs", " ".join(each[1]) or "none differs"
+
+
+def _explanations(opened: Opened, examples: Examples, count: int) -> tuple[Explanation, ...]:
+    """Explain some texts that are spread over the split and short enough to read."""
+    if opened.table is None or not count:
+        return ()
+    # Ten times as many as are shown are enough to find short ones among.
+    places = spread(range(len(examples)), 10 * count)
+    encoded = opened.encoder(Examples([examples.texts[place] for place in places], None))
+    short = [number for number, row in enumerate(encoded.ids) if len(row) <= _LONGEST_SHOWN]
+    chosen = spread(short if len(short) >= count else range(len(places)), count)
+    return tuple(
+        _explanation(opened, shown_text(opened.task, examples.texts[places[number]]), encoded.ids[number].tolist())
+        for number in chosen
+    )
+
+
+def _explanation(opened: Opened, text: str, ids: list[int]) -> Explanation:
+    """Explain a text from its token ids, cut as they are run."""
+    assert opened.table is not None
+    return Explanation(
+        text=text,
+        tokens=tuple(opened.tokenizer.convert_ids_to_tokens(ids)),
+        token_ids=tuple(ids),
+        exit_layers=tuple(opened.table.exit_layers[ids].tolist()),
+        num_layers=opened.table.num_layers,
+        cost=count_flops(opened.config, [ids], opened.table, reads_first_row=opened.reads_first_row),
+    )
+
+
+def _elue(task: Task, split: str, answered: _Answered) -> float | None:
+    """Place the model on ElasticBERT's curve, which is for the test split of some tasks."""
+    if task.name not in ELASTICBERT or split != "test" or answered.quality is None:
+        return None
+    cost = mflops_per_text(answered.cost.paper_macs, answered.cost.texts)
+    return elue_score([(cost, 100 * answered.quality["score"])], task=task.name)
+
+
+def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> About:
+    table = None
+    if opened.table is not None:
+        metadata = opened.table.metadata()
+        table = {name: metadata[name] for name in ("method", "num_layers", "parameters", "fingerprint")}
+    return About(
+        source=opened.source,
+        class_name=type(opened.model).__name__,
+        backend=opened.backend,
+        quantize=settings.quantize,
+        layers=opened.layers,
+        full_layers=full_layers,
+        table=table,
+    )
+
+
+def _provenance(data: TaskData, run: dict[str, Any] | None, opened: Opened, settings: EvaluateSettings) -> Provenance:
+    own = torch.get_num_threads() if opened.backend == "torch" else usable_cores()
+    fitted_on = (run or {}).get("data", {}).get("fingerprint")
+    return Provenance(data.fingerprint, data.notes, fitted_on, describe_machine(settings.threads or own))
+
+
+def _submission(task: Task, answers: Sequence[Any], settings: EvaluateSettings) -> str | None:
+    return None if settings.submission is None else str(write_submission(settings.submission, task, answers))

@@ -1,0 +1,74 @@
+"""ALBERT: a few groups of layers, each run many times, on projected embeddings."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from transformers import AlbertConfig, AlbertModel
+
+from hashee.cost.macs import EncoderShape
+from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.block import Block, Dropout
+
+
+class AlbertAdapter(Adapter):
+    model_type = "albert"
+    config_class = AlbertConfig
+    encoder_class = AlbertModel
+
+    def layers(self, encoder: Any) -> list[Module]:
+        config = encoder.config
+        per_group = _layers_per_group(config)
+        groups = encoder.encoder.albert_layer_groups
+        return [
+            layer
+            for number in range(config.num_hidden_layers)
+            for layer in groups[int(number / per_group)].albert_layers
+        ]
+
+    def exit_layer(self, encoder: Any, place: int) -> int:
+        inner: int = encoder.config.inner_group_num
+        return place // inner + 1
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.attention
+        return Block(
+            layer=number,
+            query=attention.query,
+            key=attention.key,
+            value=attention.value,
+            output=attention.dense,
+            attention_norm=attention.LayerNorm,
+            expand=layer.ffn,
+            activation=layer.activation,
+            contract=layer.ffn_output,
+            feed_forward_norm=layer.full_layer_layer_norm,
+            heads=attention.num_attention_heads,
+            scale=attention.attention_head_size**-0.5,
+            # Hugging Face's ALBERT has no dropout after the feed-forward.
+            dropout=Dropout(attention_output=attention.output_dropout.p, scores=attention.attention_dropout.p),
+            training=layer.training,
+        )
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        projected: Tensor = encoder.encoder.embedding_hidden_mapping_in(super().embed(encoder, tokens))
+        return projected
+
+    def pool(self, encoder: Any, hidden: Tensor) -> Tensor | None:
+        return None if encoder.pooler is None else encoder.pooler_activation(encoder.pooler(hidden[:, 0]))
+
+    def shape(self, config: Any) -> EncoderShape:
+        return EncoderShape(
+            layers=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            inner=config.intermediate_size,
+            blocks_per_layer=config.inner_group_num,
+            layers_per_group=_layers_per_group(config),
+        )
+
+
+def _layers_per_group(config: Any) -> float:
+    """Layers are dealt out to the groups over the depth the model was trained with, not the depth that was kept."""
+    trained: int = (getattr(config, "hashee", None) or {}).get("source_layers", config.num_hidden_layers)
+    return trained / int(config.num_hidden_groups)

@@ -1,0 +1,87 @@
+"""The encoders of BART (norms after the residual sum) and mBART (norms before the sub-layers)."""
+
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+from transformers import BartConfig, MBartConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.bart.modeling_bart import BartEncoder
+from transformers.models.mbart.modeling_mbart import MBartEncoder
+
+from hashee.cost.macs import EncoderShape
+from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.block import Block, Dropout
+
+
+class BartAdapter(Adapter):
+    model_type = "bart"
+    config_class: ClassVar[type[PreTrainedConfig]] = BartConfig
+    encoder_class: ClassVar[type[PreTrainedModel]] = BartEncoder
+    token_types = False
+    # BART's classifier reads the decoder at the end-of-text token.
+    heads_on_first_row = ()
+    pre_norm = False
+
+    def layers(self, encoder: Any) -> list[Module]:
+        return list(encoder.layers)
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.self_attn
+        return Block(
+            layer=number,
+            query=attention.q_proj,
+            key=attention.k_proj,
+            value=attention.v_proj,
+            output=attention.out_proj,
+            attention_norm=layer.self_attn_layer_norm,
+            expand=layer.fc1,
+            activation=layer.activation_fn,
+            contract=layer.fc2,
+            feed_forward_norm=layer.final_layer_norm,
+            heads=attention.num_heads,
+            scale=attention.scaling,
+            dropout=Dropout(
+                attention_output=layer.dropout,
+                scores=attention.dropout,
+                activation=layer.activation_dropout,
+                feed_forward=layer.dropout,
+            ),
+            training=layer.training,
+            pre_norm=self.pre_norm,
+            clamp_half=True,
+        )
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        words = encoder.embed_tokens(tokens.ids) if tokens.embeds is None else tokens.embeds
+        # The table of positions adds its own offset and a leading dimension.
+        places = encoder.embed_positions(tokens.ids, position_ids=tokens.positions[0])
+        embedded = encoder.layernorm_embedding(words + places)
+        return F.dropout(embedded, encoder.dropout, encoder.training)
+
+    def max_position(self, encoder: Any) -> int:
+        rows: int = encoder.embed_positions.num_embeddings - encoder.embed_positions.offset
+        return rows
+
+    def layer_drop(self, encoder: Any) -> float:
+        probability: float = encoder.layerdrop
+        return probability
+
+    def shape(self, config: Any) -> EncoderShape:
+        return EncoderShape(
+            layers=config.encoder_layers,
+            width=config.d_model,
+            heads=config.encoder_attention_heads,
+            inner=config.encoder_ffn_dim,
+        )
+
+
+class MBartAdapter(BartAdapter):
+    model_type = "mbart"
+    config_class = MBartConfig
+    encoder_class = MBartEncoder
+    pre_norm = True
+
+    def final_norm(self, encoder: Any) -> Module | None:
+        norm: Module = encoder.layer_norm
+        return norm

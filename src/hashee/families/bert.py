@@ -1,0 +1,47 @@
+"""BERT, and the families that keep its layer layout."""
+
+from typing import Any, ClassVar
+
+from torch.nn import Module
+from transformers import BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers.models.bert.modeling_bert import BertEmbeddings
+
+from hashee.engine.adapter import Adapter
+from hashee.engine.block import Block, Dropout
+
+
+class BertAdapter(Adapter):
+    model_type = "bert"
+    config_class: ClassVar[type[PreTrainedConfig]] = BertConfig
+    encoder_class: ClassVar[type[PreTrainedModel]] = BertModel
+    summed_embeddings: ClassVar[type[Module] | None] = BertEmbeddings
+    pre_norm = False
+
+    def norms(self, layer: Any) -> tuple[Module, Module]:
+        """Return the norms of the attention and of the feed-forward."""
+        return layer.attention.output.LayerNorm, layer.output.LayerNorm
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.attention.self
+        attention_norm, feed_forward_norm = self.norms(layer)
+        return Block(
+            layer=number,
+            query=attention.query,
+            key=attention.key,
+            value=attention.value,
+            output=layer.attention.output.dense,
+            attention_norm=attention_norm,
+            expand=layer.intermediate.dense,
+            activation=layer.intermediate.intermediate_act_fn,
+            contract=layer.output.dense,
+            feed_forward_norm=feed_forward_norm,
+            heads=attention.num_attention_heads,
+            scale=attention.attention_head_size**-0.5,
+            dropout=Dropout(
+                attention_output=layer.attention.output.dropout.p,
+                scores=attention.dropout.p,
+                feed_forward=layer.output.dropout.p,
+            ),
+            training=layer.training,
+            pre_norm=self.pre_norm,
+        )

@@ -1,0 +1,54 @@
+"""DistilBERT: BERT's maths under other names, without token types or pooler."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from transformers import DistilBertConfig, DistilBertModel
+from transformers.models.distilbert.modeling_distilbert import Embeddings
+
+from hashee.cost.macs import EncoderShape
+from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.block import Block, Dropout
+
+
+class DistilBertAdapter(Adapter):
+    model_type = "distilbert"
+    config_class = DistilBertConfig
+    encoder_class = DistilBertModel
+    summed_embeddings = Embeddings
+    token_types = False
+
+    def layers(self, encoder: Any) -> list[Module]:
+        return list(encoder.transformer.layer)
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.attention
+        return Block(
+            layer=number,
+            query=attention.q_lin,
+            key=attention.k_lin,
+            value=attention.v_lin,
+            output=attention.out_lin,
+            attention_norm=layer.sa_layer_norm,
+            expand=layer.ffn.lin1,
+            activation=layer.ffn.activation,
+            contract=layer.ffn.lin2,
+            feed_forward_norm=layer.output_layer_norm,
+            heads=attention.n_heads,
+            scale=attention.attention_head_size**-0.5,
+            # Hugging Face's DistilBERT has no dropout after the attention's output projection.
+            dropout=Dropout(scores=attention.dropout.p, feed_forward=layer.ffn.dropout.p),
+            training=layer.training,
+        )
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        ids = tokens.ids if tokens.embeds is None else None
+        # By position: the name of the second argument differs between versions of transformers.
+        embedded: Tensor = encoder.embeddings(ids, tokens.embeds, tokens.positions)
+        return embedded
+
+    def shape(self, config: Any) -> EncoderShape:
+        return EncoderShape(
+            layers=config.n_layers, width=config.dim, heads=config.n_heads, inner=config.hidden_dim, looked_up=True
+        )

@@ -1,0 +1,27 @@
+"""ELECTRA: BERT layers, embeddings that may be narrower than the layers."""
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+from transformers import ElectraConfig, ElectraModel
+from transformers.models.electra.modeling_electra import ElectraEmbeddings
+
+from hashee.cost.macs import EncoderShape
+from hashee.engine.adapter import Tokens
+from hashee.families.bert import BertAdapter
+
+
+class ElectraAdapter(BertAdapter):
+    model_type = "electra"
+    config_class = ElectraConfig
+    encoder_class = ElectraModel
+    summed_embeddings = ElectraEmbeddings
+
+    def shape(self, config: Any) -> EncoderShape:
+        return dataclasses.replace(super().shape(config), looked_up=config.embedding_size == config.hidden_size)
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        embedded = super().embed(encoder, tokens)
+        # The projection exists only when the two widths differ.
+        return encoder.embeddings_project(embedded) if hasattr(encoder, "embeddings_project") else embedded

@@ -1,0 +1,70 @@
+"""MPNet: BERT layers with one relative position bias shared by all of them."""
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+from transformers import MPNetConfig, MPNetModel
+from transformers.models.mpnet.modeling_mpnet import MPNetEmbeddings
+
+from hashee.cost.macs import EncoderShape
+from hashee.engine.adapter import Adapter, Tokens, positions_after_padding
+from hashee.engine.block import Block, Dropout
+
+
+class MPNetAdapter(Adapter):
+    model_type = "mpnet"
+    config_class = MPNetConfig
+    encoder_class = MPNetModel
+    summed_embeddings = MPNetEmbeddings
+    token_types = False
+
+    def block(self, layer: Any, number: int) -> Block:
+        attention = layer.attention.attn
+        return Block(
+            layer=number,
+            query=attention.q,
+            key=attention.k,
+            value=attention.v,
+            output=attention.o,
+            attention_norm=layer.attention.LayerNorm,
+            expand=layer.intermediate.dense,
+            activation=layer.intermediate.intermediate_act_fn,
+            contract=layer.output.dense,
+            feed_forward_norm=layer.output.LayerNorm,
+            heads=attention.num_attention_heads,
+            scale=attention.attention_head_size**-0.5,
+            dropout=Dropout(
+                attention_output=layer.attention.dropout.p,
+                scores=attention.dropout.p,
+                feed_forward=layer.output.dropout.p,
+            ),
+            training=layer.training,
+        )
+
+    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+        ids = tokens.ids if tokens.embeds is None else None
+        embedded: Tensor = encoder.embeddings(ids, position_ids=tokens.positions, inputs_embeds=tokens.embeds)
+        return embedded
+
+    def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
+        return positions_after_padding(input_ids, encoder.embeddings.padding_idx)
+
+    def max_length(self, config: Any) -> int:
+        # Position ids start after the padding id.
+        return int(config.max_position_embeddings) - 1 - 1
+
+    def position_bias(self, encoder: Any, columns: Tensor) -> Tensor | None:
+        distance = columns[:, None, :] - columns[:, :, None]
+        # The number of buckets is fixed at 32 in MPNet's code, whatever the config says.
+        buckets = encoder.encoder.relative_position_bucket(distance, num_buckets=32)
+        bias: Tensor = encoder.encoder.relative_attention_bias(buckets)
+        return bias.permute(0, 3, 1, 2)
+
+    def shape(self, config: Any) -> EncoderShape:
+        return dataclasses.replace(super().shape(config), absorbable=False)
+
+    def as_tuple(self, output: Any) -> tuple[Any, ...]:
+        # MPNet's heads skip two entries, pooler or not, so an absent pooler keeps its place.
+        extras = () if output.hidden_states is None else (output.hidden_states,)
+        return (output.last_hidden_state, output.pooler_output, *extras)

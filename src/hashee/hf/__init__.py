@@ -1,0 +1,1 @@
+"""Converted models in the Hugging Face ecosystem: classes, conversion, folders, predicting, explaining, int8."""

@@ -1,0 +1,110 @@
+"""Classes with exits for every head of every family, made from Hugging Face's and registered with its Auto classes."""
+
+import sys
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+from transformers.models.auto import tokenization_auto
+
+from hashee.errors import UnsupportedModel
+from hashee.families import ADAPTERS, PREFIX, Adapter, adapter_for, is_library_class
+from hashee.hf.model import HashedEncoder, HashedEncoderWithoutTypes, HashedModel
+
+AUTO_CLASSES = (
+    "AutoModel",
+    "AutoModelForPreTraining",
+    "AutoModelForMaskedLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+    "AutoModelForQuestionAnswering",
+    "AutoModelForMultipleChoice",
+    "AutoModelForNextSentencePrediction",
+    "AutoModelForTextEncoding",
+)
+"""The Auto classes whose models read a text as a whole; decoders are not among them."""
+
+
+_CLASSES: dict[type, type] = {}
+"""The class with exits of every class that one was made for; a class that is defined anew is another one."""
+
+
+def hashed_config_class(config_class: Any) -> Any:
+    """Return the config class of converted models: the same fields, and `hashee` for the exit tables."""
+    members = {
+        "model_type": PREFIX + adapter_for(config_class).model_type,
+        "hashee": None,
+        "__annotations__": {"hashee": "dict | None"},
+        # transformers would copy the source of classes that it found through the opener of a folder.
+        "register_for_auto_class": classmethod(lambda cls, auto_class="AutoConfig": None),
+    }
+    return _derived(config_class, (config_class,), members)
+
+
+def hashed_class(dense_class: Any) -> Any:
+    """Return the class with exits for a Hugging Face model class, or for one of your own that extends one."""
+    adapter = _adapter_of_class(dense_class)
+    mixin: type = HashedModel
+    if issubclass(dense_class, adapter.encoder_class):
+        if dense_class.forward is not adapter.encoder_class.forward:
+            raise UnsupportedModel(
+                f"{dense_class.__name__} has a forward pass of its own, which exits would replace; hashee knows that "
+                f"of {adapter.encoder_class.__name__}"
+            )
+        mixin = HashedEncoder if adapter.token_types else HashedEncoderWithoutTypes
+    members = {
+        "adapter": adapter,
+        "dense_class": dense_class,
+        "class_with_exits": staticmethod(hashed_class),
+        "new_instance": staticmethod(new_hashed),
+        "config_class": hashed_config_class(dense_class.config_class),
+        "__doc__": f"{dense_class.__name__} in which every token is updated up to its exit layer only.",
+    }
+    return _derived(dense_class, (mixin, dense_class), members)
+
+
+def new_hashed(dense_class: Any) -> Any:
+    """Return an instance of a class with exits without anything in it, to be filled from a pickle or a copy."""
+    model_class = hashed_class(dense_class)
+    return model_class.__new__(model_class)
+
+
+def register_families() -> None:
+    """Teach AutoConfig, AutoTokenizer and AutoModelFor... the converted models of every family."""
+    for adapter in ADAPTERS.values():
+        config_class = hashed_config_class(adapter.config_class)
+        tokenizers = tokenization_auto.TOKENIZER_MAPPING.get(adapter.config_class, None)
+        if tokenizers is not None:
+            AutoTokenizer.register(config_class, tokenizers, exist_ok=True)
+        for name in AUTO_CLASSES:
+            auto_class = getattr(transformers, name)
+            dense = auto_class._model_mapping.get(adapter.config_class, None)
+            if dense is not None:
+                auto_class.register(config_class, hashed_class(dense), exist_ok=True)
+    # Last, because another thread that reads a config must find its model registered.
+    for adapter in ADAPTERS.values():
+        config_class = hashed_config_class(adapter.config_class)
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+
+
+def _adapter_of_class(dense_class: Any) -> Adapter:
+    config_class = dense_class.config_class
+    if config_class is None:
+        raise UnsupportedModel(f"{dense_class.__name__} has no config class, so its family is unknown")
+    return adapter_for(config_class)
+
+
+def _derived(source: type, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
+    """Return the class that is made of another one, once for each class object."""
+    if source not in _CLASSES:
+        name = f"Hashee{source.__name__}"
+        # Classes of transformers can be imported from here by name; those of others are found through theirs.
+        is_public = is_library_class(source)
+        module = __name__ if is_public else source.__module__
+        made = type(source)(name, bases, {**members, "__module__": module})
+        # Two threads may have made one each: the first one counts.
+        made = _CLASSES.setdefault(source, made)
+        if is_public:
+            setattr(sys.modules[__name__], name, made)
+    return _CLASSES[source]

@@ -1,0 +1,382 @@
+"""The two mixins that turn Hugging Face classes into ones with exits: encoders, and models around an encoder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+
+from hashee.data.batching import Batching
+from hashee.data.texts import Text
+from hashee.engine.encoder import Encoded, encode, read_batch
+from hashee.engine.first_layer import FirstLayerCache
+from hashee.engine.memory import settle_
+from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
+from hashee.families import Adapter, name_of_own_class
+from hashee.hf.explain import Explanation, explain
+from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
+from hashee.hf.opener import name_opener
+from hashee.hf.predict import Scorer, predict, run_in_torch
+from hashee.hf.pretrained import read_tokenizer
+from hashee.tables.table import ExitTable
+from hashee.tables.tokenization import check_tokenization, tokenization_of
+
+log = logging.getLogger(__name__)
+
+# The mixins are only ever combined with Hugging Face models (see hashee.hf.classes).
+Host: Any = object
+
+UNSET = -1
+"""Exit layer of every token until a table is installed or loaded."""
+
+REFUSED = {
+    "output_attentions": "frozen tokens have no attention of their own; inspect the unconverted model",
+    "encoder_hidden_states": "a converted model is an encoder; convert the encoder of a seq2seq model instead",
+    "past_key_values": "a converted model is an encoder and keeps no cache; leave it out",
+    "cu_seq_lens_q": "hashee packs batches itself; pass padded input_ids with a (batch, length) attention_mask",
+    "cu_seq_lens_k": "hashee packs batches itself; pass padded input_ids with a (batch, length) attention_mask",
+    "head_mask": "packed attention runs all heads; prune heads before converting",
+}
+"""Options that cannot be honoured, with what to do instead."""
+
+
+class HashedModel(Host):  # type: ignore[misc]
+    """A Hugging Face model whose encoder lets tokens exit; mixed in before the Hugging Face class."""
+
+    adapter: ClassVar[Adapter]
+    dense_class: ClassVar[type]
+    """The class that this one adds exits to."""
+    class_with_exits: ClassVar[Any]
+    new_instance: ClassVar[Any]
+    """`hashed_class` and `new_hashed` of `hashee.hf.classes`, which makes classes out of these mixins."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        # Some constructors keep a changed copy of the config that they are given.
+        settings = getattr(self.config, "hashee", None)
+        if settings is None:
+            raise CheckpointError(
+                f"{type(self).__name__} needs a config with an exit table; call hashee.convert on the unconverted model"
+            )
+        self._tokenizer: Any = None
+        if isinstance(self, HashedEncoder):
+            self.add_exits(settings, self.config.vocab_size)
+        else:
+            self._replace_encoder(settings)
+
+    def _replace_encoder(self, settings: dict[str, Any]) -> None:
+        """Put an encoder with exits where the Hugging Face constructor put a dense one."""
+        # What the constructor did to the encoder that goes is done to the one that comes.
+        checkpointing = self.is_gradient_checkpointing
+        for name, module in self.named_modules():
+            if isinstance(module, self.adapter.encoder_class) and not isinstance(module, HashedEncoder):
+                module.config.hashee = settings
+                hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
+                hashed.reads_first_row = self.adapter.reads_first_row(type(self))
+                self.set_submodule(name, hashed)
+                break
+        if checkpointing:
+            self.gradient_checkpointing_enable()
+        self.tie_weights()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise what a checkpoint lacks; an exit table that was not loaded is marked so, not left undefined."""
+        super()._init_weights(module)
+        if isinstance(module, HashedEncoder):
+            for name in ("exit_layers", "train_exit_layers"):
+                buffer = module._buffers.get(name)
+                if buffer is not None and not getattr(buffer, "_is_hf_initialized", False):
+                    buffer.fill_(UNSET)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by the class that exits were added to: this one exists only where it was made."""
+        return self.new_instance, (self.dense_class,), self.__getstate__()
+
+    @property
+    def hashed_encoder(self) -> HashedEncoder:
+        """The part of the model in which tokens exit."""
+        return next(module for module in self.modules() if isinstance(module, HashedEncoder))
+
+    @property
+    def exit_table(self) -> ExitTable:
+        """The table by which tokens exit in `eval()`, and in `train()` unless there is another for it."""
+        return ExitTable.from_parts(self.hashed_encoder.exit_layers.cpu(), self.config.hashee["table"])
+
+    @property
+    def train_exit_table(self) -> ExitTable | None:
+        """The table that takes the other's place in `train()`, if there is one."""
+        metadata = self.config.hashee["train_table"]
+        if metadata is None:
+            return None
+        return ExitTable.from_parts(self.hashed_encoder.train_exit_layers.cpu(), metadata)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer that the model was converted with or that lies in its folder."""
+        if self._tokenizer is None:
+            path = self.config.name_or_path
+            if not path:
+                raise HasheeError("this model knows no tokenizer; pass one, or convert with tokenizer=...")
+            self.use_tokenizer(read_tokenizer(path))
+        return self._tokenizer
+
+    def __dir__(self) -> list[str]:
+        # torch.jit and inspectors ask for whatever is listed, which for a tokenizer that is not there is an error.
+        unknown = {"tokenizer"} if self._tokenizer is None else set()
+        return [name for name in super().__dir__() if name not in unknown]
+
+    def use_tokenizer(self, tokenizer: Any) -> None:
+        """Remember a tokenizer after checking that the exit table was made for it."""
+        self.exit_table.check(tokenizer=tokenizer)
+        check_tokenization(tokenizer, self.config.hashee.get("tokenization"), '"hashee" in config.json')
+        self._tokenizer = tokenizer
+
+    def explain(self, text: str, text_pair: str | None = None, tokenizer: Any = None) -> Explanation:
+        """Return every token of a text with its exit layer, and what the text costs."""
+        return explain(self.config, self.exit_table, tokenizer or self.tokenizer, text, text_pair)
+
+    def predict(
+        self,
+        texts: Iterable[Text] | str | Path,
+        *,
+        tokenizer: Any = None,
+        batching: Batching | None = None,
+        progress: bool = True,
+    ) -> Iterator[NDArray[Any]]:
+        """Yield the answer to each text in order, grouping texts into batches by what they will cost.
+
+        texts: any number of texts or pairs: a list, an iterator, or a file. Answers are logits, (labels,) for a text
+        and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
+        model's length. Memory is bounded by `batching`, so a million lines may pass through.
+        """
+        if self.config.is_encoder_decoder:
+            raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
+        self.eval()
+        scorer = Scorer(
+            run=partial(run_in_torch, self),
+            max_length=self.adapter.max_length(self.config),
+            token_types=self.adapter.token_types,
+            exit_layers=self.exit_table.exit_layers.numpy(),
+        )
+        return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Resize the vocabulary; new tokens go to the last layer."""
+        embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
+        table, train_table = self.exit_table, self.train_exit_table
+        size = embeddings.num_embeddings
+        self.install_tables(table.resized(size), None if train_table is None else train_table.resized(size))
+        # The vocabulary has changed, so the tokenizer has; it is read anew when it is needed.
+        self._tokenizer = None
+        self.config.hashee.pop("tokenization", None)
+        return embeddings
+
+    def install_tables(self, table: ExitTable, train_table: ExitTable | None) -> None:
+        """Make the model exit by these tables and describe them in its config."""
+        self.config.hashee["table"] = table.metadata()
+        self.config.hashee["train_table"] = None if train_table is None else train_table.metadata()
+        encoder = self.hashed_encoder
+        device = self.get_input_embeddings().weight.device
+        encoder.exit_layers = table.exit_layers.to(device)
+        if train_table is not None:
+            encoder.train_exit_layers = train_table.exit_layers.to(device)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Load a converted model; missing, damaged or non-finite weights and foreign tokenizers are errors."""
+        source = pretrained_model_name_or_path
+        wants_info = kwargs.pop("output_loading_info", False)
+        with opened_with_checksums(source, kwargs):
+            model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
+            settle_(model)
+            check_loaded(model, info, source)
+        # They vouch for the files that were read, not for what the model becomes.
+        model.config.hashee.pop(ENTRY, None)
+        folder = Path(source or "", kwargs.get("subfolder") or "")
+        if source is not None and (folder / "tokenizer_config.json").exists():
+            model.use_tokenizer(read_tokenizer(folder))
+        return (model, info) if wants_info else model
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, with checksums; a folder that a kill left half written is refused."""
+        if self._tokenizer is not None:
+            self.config.hashee["tokenization"] = tokenization_of(self._tokenizer)
+        name_opener(self.config)
+        save_with_checksums(self, super().save_pretrained, save_directory, *args, **kwargs)
+
+
+class HashedEncoder(HashedModel):
+    """The encoder itself: its `forward` packs the batch and updates each token up to its exit layer."""
+
+    exit_layers: Tensor
+    train_exit_layers: Tensor
+    reads_first_row: bool = False
+    """Whether the head around the encoder reads the first position only; set it to False for a head of your own that
+    reads more. The last layer then updates no other row, and the other rows of `last_hidden_state` are NaN."""
+
+    def add_exits(self, settings: dict[str, Any], vocab_size: int) -> None:
+        """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
+        self.first_layer_cache = FirstLayerCache()
+        self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
+        if settings["train_table"] is not None:
+            self.register_buffer("train_exit_layers", torch.full((vocab_size,), UNSET))
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch to training, for which nothing that is derived from the weights is kept, or to inference."""
+        if mode:
+            self.first_layer_cache.clear()
+        return super().train(mode)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
+            raise UnsupportedOption(
+                "torch.jit.trace records what one batch does, but which rows a layer updates depends on the batch; "
+                "use hashee.export.export_onnx"
+            )
+        refuse_options(self.config, options)
+        batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        first_is_real = batch.mask[:, :1].any(dim=1)
+        if self.reads_first_row and not bool(first_is_real.all()):
+            row = int(first_is_real.logical_not().nonzero()[0])
+            raise InputError(
+                f"the head reads the first position, which is padding in row {row}; pad on the right "
+                "(tokenizer.padding_side = 'right')"
+            )
+        wanted = options.get("output_hidden_states")
+        wanted = getattr(self.config, "output_hidden_states", False) if wanted is None else wanted
+        # Whoever asks for the hidden states sees all rows, not only those that the head reads.
+        first_only = self.reads_first_row and not wanted
+        two_tables = self.training and "train_exit_layers" in self._buffers
+        exit_layers = self.train_exit_layers if two_tables else self.exit_layers
+        encoded = encode(
+            self.adapter, self, batch, exit_layers, reads="first" if first_only else "all", keep_states=bool(wanted)
+        )
+
+        output = self._output(encoded, first_is_real, wanted)
+        return_dict = options.get("return_dict")
+        return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+        return output if return_dict else self.adapter.as_tuple(output)
+
+    def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> Any:
+        """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
+        hidden: Any = encoded.unpacked()
+        states: Any = None
+        if encoded.states is not None:
+            # Besides True, transformers takes a list of the layers to keep.
+            kept = range(len(encoded.states)) if wanted is True else wanted
+            states = tuple(state if number in kept else None for number, state in enumerate(encoded.states))
+        if not hasattr(self, "pooler"):
+            return BaseModelOutput(last_hidden_state=hidden, hidden_states=states)
+        pooled: Any = self.adapter.pool(self, hidden) if hidden.shape[1] else None
+        if pooled is not None and not self.reads_first_row:
+            # The pooler reads the first position; where that is padding there is nothing it could say.
+            pooled = pooled.masked_fill(~first_is_real[:, None], float("nan"))
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled, hidden_states=states)
+
+
+class HashedEncoderWithoutTypes(HashedEncoder):
+    """An encoder of a family that has no token types, so that callers see that in its signature."""
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Encode a batch as the Hugging Face encoder does; padding positions of the result are zero."""
+        options.pop("token_type_ids", None)
+        return super().forward(input_ids, attention_mask, None, position_ids, inputs_embeds, **options)
+
+
+def refuse_options(config: Any, options: dict[str, Any]) -> None:
+    """Raise for a requested option that would otherwise be ignored silently."""
+    for name, remedy in REFUSED.items():
+        value = options.get(name)
+        value = getattr(config, name, None) if value is None else value
+        if value is not None and value is not False:
+            raise UnsupportedOption(f"{name} cannot be honoured with exits: {remedy}")
+
+
+def pooling_of(encoder: Any) -> dict[str, bool]:
+    """Return what the constructor of an encoder's class must be told to give it a pooler, or none, as it has."""
+    return {"add_pooling_layer": encoder.pooler is not None} if hasattr(encoder, "pooler") else {}
+
+
+def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
+    """Raise if a loaded model lacks weights or holds values that are not finite, and fill tables of new vocabularies.
+
+    Under another head than it was saved with, a model gets a new head and pooler, as transformers does and reports.
+    """
+    own_class = model.config.hashee.get("model_class")
+    if own_class not in (None, name_of_own_class(model.dense_class)):
+        raise CheckpointError(
+            f"{source} was converted from a {own_class}, which may answer otherwise than {model.dense_class.__name__}; "
+            "open it with hashee.hf.classes.hashed_class(your class).from_pretrained"
+        )
+    lost = _lost_weights(model, set(info["missing_keys"]))
+    if lost:
+        names = ", ".join(sorted(lost)[:3]) + (" ..." if len(lost) > 3 else "")
+        raise CheckpointError(f"{source} lacks {len(lost)} weights that the model needs: {names}; save the model again")
+    if any(row[0].endswith("exit_layers") for row in info["mismatched_keys"]):
+        _send_all_to_the_last_layer(model, source)
+    check_finite(model, source)
+    # Putting the tables together compares them with the fingerprints in the config.
+    _ = model.exit_table, model.train_exit_table
+
+
+def _lost_weights(model: Any, missing: set[str]) -> set[str]:
+    """Return the missing weights that a checkpoint of this model must have: all but those of new heads and poolers."""
+    if (model.config.architectures or [None])[0] == type(model).__name__:
+        return missing
+    # The pooler counts as part of a head.
+    base = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    parts: dict[str, set[str]] = {}
+    for name in set(model.state_dict()) - tied:
+        inside = name.removeprefix(base) if name.startswith(base) else None
+        if inside is None or ".pooler." in f".{inside}":
+            parts.setdefault("pooler" if inside else name.partition(".")[0], set()).add(name)
+    # A part is new as a whole; half of one is damage.
+    new = {name for names in parts.values() if names <= missing for name in names}
+    return missing - new - tied
+
+
+def _send_all_to_the_last_layer(model: Any, source: Any) -> None:
+    """Give a model whose vocabulary is not the checkpoint's a table by which nothing exits."""
+    embeddings: Any = model.get_input_embeddings()
+    log.warning(
+        "the exit table in %s is for another vocabulary than the %d tokens that were asked for: all of them go to the "
+        "last layer until install_tables gives them exits",
+        *(source, embeddings.num_embeddings),
+    )
+    never = ExitTable.never(embeddings.num_embeddings, model.adapter.shape(model.config).layers)
+    model.install_tables(never, None if model.config.hashee["train_table"] is None else never)
+
+
+def check_finite(model: PreTrainedModel, source: Any) -> None:
+    """Raise if any weight is NaN or infinite."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.numel() and not parameter.is_meta:
+            low, high = parameter.detach().aminmax()
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                raise CheckpointError(f"weight {name} of {source} holds NaN or infinite values; it cannot be used")

@@ -1,0 +1,142 @@
+"""Opening what a fit starts from: a dense model of a known family with a head for the task, and its tokenizer."""
+
+import copy
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    set_seed,
+)
+
+from hashee.data import Kind, Task
+from hashee.embedded import minilm_folder
+from hashee.errors import CheckpointError, InputError, UnsupportedModel
+from hashee.families import Adapter, adapter_for
+from hashee.hf.convert import convert
+from hashee.hf.model import check_finite
+from hashee.hf.pretrained import read_pretrained
+from hashee.tables.table import ExitTable
+from hashee.training.encoding import Encoder
+from hashee.training.settings import EMBEDDED
+
+_PROBLEMS = {
+    Kind.CLASSES: "single_label_classification",
+    Kind.LABELS: "multi_label_classification",
+    Kind.SCORE: "regression",
+}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A dense model on disk or on the Hub, of which the first `depth` layers are used for a task."""
+
+    source: str
+    task: Task
+    tokenizer: Any
+    config: Any
+    """The whole model's, at its full depth."""
+    depth: int
+
+    @property
+    def adapter(self) -> Adapter:
+        """What hashee knows of the model's family."""
+        return adapter_for(self.config)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the whole model."""
+        return self.adapter.shape(self.config).layers
+
+    def encoder(self, max_length: int | None) -> Encoder:
+        """Return how texts are tokenized for this model."""
+        longest = min(self.adapter.max_length(self.config), self.tokenizer.model_max_length)
+        return Encoder(self.task, self.tokenizer, min(longest, max_length or longest), self.adapter.token_types)
+
+    def load(self, seed: int = 0, depth: int | None = None) -> Any:
+        """Return the dense model at a depth (`self.depth`) with a head for the task; the seed draws a new head."""
+        tagging = self.task.kind is Kind.TAGS
+        auto_class: Any = AutoModelForTokenClassification if tagging else AutoModelForSequenceClassification
+        config = copy.deepcopy(self.config)
+        config.num_hidden_layers = depth or self.depth
+        labels = self.task.labels or ("score",)
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: number for number, label in enumerate(labels)}
+        if not tagging:
+            config.problem_type = _PROBLEMS[self.task.kind]
+        set_seed(seed)
+        model, info = read_pretrained(
+            auto_class,
+            self.source,
+            "model",
+            config=config,
+            dtype=torch.float32,
+            # A head that was fitted for other labels makes way for a new one.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+        _check_encoder(model, info, self.adapter, self.source)
+        check_finite(model, self.source)
+        return model
+
+    def has_head(self) -> bool:
+        """Say whether the model on disk has a head for the very labels of the task."""
+        labels = self.task.labels or ("score",)
+        return (self.config.architectures or [""])[0].endswith("Classification") and (
+            list(self.config.id2label.values()) == list(labels)
+        )
+
+    def packed(self, dense: Any) -> Any:
+        """Return a dense model on the packed engine: the same maths without padding, the same parameters."""
+        vocabulary = dense.get_input_embeddings().num_embeddings
+        return convert(dense, ExitTable.never(vocabulary, self.adapter.shape(dense.config).layers))
+
+
+def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
+    """Find a backbone and check that it can be fitted to the task at this depth; its weights are not read yet."""
+    if source == EMBEDDED and not Path(source).exists():
+        source = str(minilm_folder())
+    config = read_pretrained(AutoConfig, source, "backbone")
+    if getattr(config, "hashee", None) is not None:
+        raise UnsupportedModel(f"the model in {source} has exits already; name the backbone that it was made from")
+    full = adapter_for(config).shape(config).layers
+    if depth is not None and depth > full:
+        raise InputError(f"depth is {depth} but the backbone {source} has {full} layers; give at most {full}")
+    if depth not in (None, full) and getattr(config, "num_hidden_groups", 1) > 1:
+        raise UnsupportedModel(
+            f"{source} deals its layers out to {config.num_hidden_groups} groups, so its first {depth} layers are no "
+            f"model of their own; leave out depth"
+        )
+    return Backbone(source, task, read_pretrained(AutoTokenizer, source, "tokenizer"), config, depth or full)
+
+
+def weights_fingerprint(model: Any) -> str:
+    """Return the SHA-256 of all parameters with their names."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(parameter.shape)} ".encode())
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_encoder(model: Any, info: dict[str, Any], adapter: Adapter, source: str) -> None:
+    """Raise if weights of the encoder are missing, which transformers only reports; head and pooler may be new."""
+    encoder = next(module for module in model.modules() if isinstance(module, adapter.encoder_class))
+    prefix = next(name for name, module in model.named_modules() if module is encoder)
+    mismatched = {row[0] for row in info.get("mismatched_keys", ())}
+    lost = sorted(
+        name
+        for name in {*info["missing_keys"], *mismatched}
+        if name.startswith(f"{prefix}.") and ".pooler." not in name
+    )
+    if lost:
+        raise CheckpointError(
+            f"{source} lacks {len(lost)} weights of the encoder, such as {lost[0]}; copy it again, or name a backbone "
+            f"of the type that its config says ({model.config.model_type})"
+        )

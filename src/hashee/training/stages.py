@@ -1,0 +1,214 @@
+"""The stages of a fit: the dense model, an exit table, and the hashed model, each made once and found again."""
+
+import copy
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hashee.data import Examples, Recipe, TaskData
+from hashee.errors import InputError, TableError
+from hashee.hf.checkpoint import read_table
+from hashee.hf.convert import convert
+from hashee.tables.table import ExitTable, tokenizer_fingerprint
+from hashee.training.backbone import Backbone, open_backbone, weights_fingerprint
+from hashee.training.encoding import Encoded
+from hashee.training.evaluation import logits_for, scores
+from hashee.training.json_files import fingerprint_of, read_json, write_json
+from hashee.training.objective import Objective
+from hashee.training.processes import Processes
+from hashee.training.resources import check_space
+from hashee.training.settings import FitSettings
+from hashee.training.stage import Stage, StageRecord, run_stage
+from hashee.training.tables import TableInputs, refuse_impossible, table_for
+from hashee.training.teacher import teacher_logits
+from hashee.training.trainer import Job
+
+WORK = "work"
+"""Folder, in the output, of what is only needed until the fit is finished."""
+DENSE = "dense"
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The fitted dense model."""
+
+    backbone: Backbone
+    """Where it is; the hashed model keeps the first `depth` layers of it."""
+    record: StageRecord | None
+    """How it was fitted, if it was fitted here."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A hashed model that was fitted."""
+
+    hash: str
+    folder: Path
+    table: ExitTable
+    record: StageRecord
+    table_seconds: float
+
+    @property
+    def score(self) -> float:
+        """The measure on dev that it is chosen by."""
+        return self.record.dev["score"]
+
+
+class Fit:
+    """What the stages share: settings, data, backbone and tokenized examples."""
+
+    def __init__(self, settings: FitSettings, data: TaskData, processes: Processes) -> None:
+        self.settings = settings
+        self.data = data
+        self.processes = processes
+        self.recipe = settings.recipe(data.task.recipe)
+        self.folder = settings.output
+        depth = settings.depth
+        if settings.table is not None and depth is None:
+            depth = read_table(settings.table).num_layers
+        self.given = None if settings.dense is None else self._given_dense(depth)
+        if self.given is not None and "importance" in settings.hashes and self.given.layers != self.given.depth:
+            raise InputError(
+                f"importance is measured on a dense model of the table's depth, but {settings.dense} has "
+                f"{self.given.layers} layers and depth is {self.given.depth}; leave out dense, and one is fitted"
+            )
+        start = self.given if settings.warm_start else None
+        self.backbone = start or open_backbone(settings.backbone, data.task, depth)
+        theirs = (self.given or self.backbone).tokenizer
+        if tokenizer_fingerprint(self.backbone.tokenizer) != tokenizer_fingerprint(theirs):
+            raise InputError(f"{settings.dense} and the backbone {settings.backbone} have different tokenizers")
+        self.encoder = self.backbone.encoder(settings.max_length)
+        # It is saved with the models, which are then used on texts that are cut where those of training were.
+        self.backbone.tokenizer.model_max_length = self.encoder.max_length
+
+    def _given_dense(self, depth: int | None) -> Backbone:
+        given = open_backbone(str(self.settings.dense), self.data.task, depth)
+        if not given.has_head():
+            raise InputError(
+                f"the model in {self.settings.dense} has no head for the labels of {self.data.task.name}; "
+                f"leave out dense, and it is fitted"
+            )
+        return given
+
+    def with_recipe(self, recipe: Recipe) -> "Fit":
+        """Return the same fit with another recipe for its hashed models."""
+        other = copy.copy(self)
+        other.recipe = recipe
+        return other
+
+    @cached_property
+    def train(self) -> Encoded:
+        """The training examples, tokenized."""
+        if not len(self.data.train) or self.data.train.targets is None:
+            raise InputError(f"{self.data.task.name} has no labelled training examples")
+        return self.encoder(self.data.train)
+
+    @cached_property
+    def dev(self) -> Encoded:
+        """The examples that models are chosen by."""
+        if not len(self.data.dev) or self.data.dev.targets is None:
+            raise InputError(f"{self.data.task.name} has no labelled dev examples to choose the best model by")
+        return self.encoder(self.data.dev)
+
+    def measure(self, model: Any, encoded: Encoded, examples: Examples) -> dict[str, float]:
+        """Return a model's measures on a split; all processes call it together."""
+        return scores(self.data.task, logits_for(model, encoded, self.processes), examples.targets or ())
+
+    def dense(self) -> Dense:
+        """Fit the dense model on the packed engine and write it as an ordinary Hugging Face model, or find it."""
+        if self.given is not None:
+            return Dense(self.given, None)
+        model = self.backbone.load(self.settings.seed)
+        # Where it will be trained is where time is taken.
+        model.to(self.processes.device)
+        self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
+        stage = self._stage(self.folder / DENSE, model)
+        record = self._run(stage, replace(self._job("dense", self.backbone.packed(model)), saved=model))
+        return Dense(open_backbone(str(stage.folder), self.data.task, self.backbone.depth), record)
+
+    def hashed(self, kind: str, dense: Dense | None, folder: Path) -> Candidate:
+        """Fit a model with exits by a kind of table into a folder."""
+        start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
+        model = start.load(self.settings.seed)
+        table, seconds = self._table(kind, folder / "table", dense, model)
+        hashed = convert(model, table, self.backbone.tokenizer)
+        job = self._job(f"hashed by {kind}", hashed)
+        depends: dict[str, Any] = {"table": table.fingerprint}
+        if self.settings.distill > 0 and dense is not None:
+            teacher, fingerprint = self._teacher(dense)
+            objective = Objective(self.data.task.kind, self.settings.distill, self.settings.temperature)
+            job = replace(job, teacher=teacher, objective=objective)
+            depends |= {"teacher": fingerprint, "distill": [self.settings.distill, self.settings.temperature]}
+        record = self._run(self._stage(folder, model, depends), job)
+        return Candidate(kind, folder, table, record, seconds)
+
+    def _table(self, kind: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
+        """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
+        fitted = model if dense is None or self.settings.warm_start else dense.backbone.load()
+        names = ("speedup", "speedup_by", "num_buckets", "min_exit", "seed", "table", "max_length")
+        steadied = ("signal", "signed", "prior", "pseudo_counts", "rarity")
+        depends = {name: str(getattr(self.settings, name)) for name in (*names, *steadied)}
+        depends |= {"kind": kind, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}
+
+        def make() -> float:
+            made = read_json(folder / "made.json")
+            if made is not None and made.get("fingerprint") == fingerprint_of(depends):
+                with suppress(TableError):  # damaged: make it again
+                    ExitTable.load(folder)
+                    return float(made["seconds"])
+            began = time.monotonic()
+            cache = None if dense is None else Path(dense.backbone.source)
+            inputs = self._table_inputs(cache if cache and cache.is_dir() else None)
+            table_for(kind, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
+            made = {"fingerprint": fingerprint_of(depends), "seconds": time.monotonic() - began}
+            write_json(folder / "made.json", made)
+            return float(made["seconds"])
+
+        seconds = self.processes.main_only(make)
+        return ExitTable.load(folder), seconds
+
+    def _table_inputs(self, cache: Path | None = None) -> TableInputs:
+        return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
+
+    def _teacher(self, dense: Dense) -> tuple[list[Any], str]:
+        """Return the dense model's answers to the training examples, and a fingerprint of what they depend on."""
+        # A model that was given may be deeper than what is kept of it; as a teacher it is used whole.
+        teacher = dense.backbone.load(depth=dense.backbone.layers)
+        depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
+        fingerprint = fingerprint_of(depends | {"max_length": self.encoder.max_length})
+        packed = dense.backbone.packed(teacher).to(self.processes.device)
+        path = self.folder / WORK / "teacher.safetensors"
+        return teacher_logits(path, fingerprint, packed, self.train, self.processes), fingerprint
+
+    def _stage(self, folder: Path, start: Any, more: dict[str, Any] | None = None) -> Stage:
+        """Say what a training from these weights depends on."""
+        names = ("seed", "tokens", "bf16", "eval_steps", "patience")
+        depends = {name: getattr(self.settings, name) for name in names} | {
+            "data": self.data.fingerprint,
+            "metric": self.data.task.metric,
+            "tokenizer": tokenizer_fingerprint(self.backbone.tokenizer),
+            "max_length": self.encoder.max_length,
+            "start": weights_fingerprint(start),
+            "recipe": asdict(self.recipe),
+        }
+        return Stage(folder, depends | (more or {}))
+
+    def _job(self, title: str, model: Any) -> Job:
+        return Job(
+            title=title,
+            model=model,
+            saved=model,
+            tokenizer=self.backbone.tokenizer,
+            train=self.train,
+            objective=Objective(self.data.task.kind),
+            recipe=self.recipe,
+            seed=self.settings.seed,
+            measure=lambda trained: self.measure(trained, self.dev, self.data.dev),
+        )
+
+    def _run(self, stage: Stage, job: Job) -> StageRecord:
+        self.processes.main_only(lambda: check_space(stage.folder, job.model))
+        return run_stage(stage, job, self.settings, self.processes)

@@ -1,0 +1,261 @@
+"""transformers' Trainer with steps of a fixed number of examples, cut by token cost, and quality measured on dev."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
+
+from hashee.data import Recipe
+from hashee.errors import HasheeError
+from hashee.training.checkpoints import Checkpoints
+from hashee.training.encoding import Encoded
+from hashee.training.interruption import Interruption
+from hashee.training.objective import Objective
+from hashee.training.processes import Processes
+from hashee.training.progress import Progress
+from hashee.training.settings import FitSettings
+from hashee.training.steps import Steps, share_of_step
+from hashee.versions import NEEDED_BY_FIT, check_private
+
+check_private(transformers, NEEDED_BY_FIT)
+
+Array = NDArray[Any]
+SCORE = "eval_score"
+SECONDS = "eval_elapsed_seconds"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, on what, and how its quality is measured."""
+
+    title: str
+    model: Any
+    saved: Any
+    """What is written in the end: the model, or one that shares its parameters."""
+    tokenizer: Any
+    train: Encoded
+    objective: Objective
+    recipe: Recipe
+    seed: int
+    measure: Callable[[Any], dict[str, float]]
+    """From the model to its measures on dev, `score` among them; all processes call it together."""
+    teacher: list[Array] | None = None
+    """The teacher's logits for each training example: (labels,), or for tags (words, labels)."""
+
+
+class StepTrainer(Trainer):
+    """The Trainer's loop, optimizer, schedule, checkpoints and processes; one item of its data is one step."""
+
+    def __init__(self, job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
+        self.job = job
+        self.processes = processes
+        self.tokens = settings.tokens
+        self.lengths = job.train.lengths
+        self.items = job.train.items
+        self.started = time.monotonic()
+        self.interruption = Interruption(len(Steps(len(job.train), job.recipe.batch_size, job.seed)))
+        super().__init__(
+            model=job.model,
+            args=training_arguments(job, settings, processes, checkpoints),
+            train_dataset=range(len(job.train)),
+            eval_dataset=range(1),  # ours is in `job.measure`
+            callbacks=[
+                _OwnSeed(job.seed, processes),
+                Progress(job.title, shown=processes.is_main and not settings.quiet),
+                *([Patience(settings.patience)] if settings.patience is not None else []),
+                self.interruption,
+                Checkpoints(checkpoints),
+            ],
+        )
+        self.remove_callback(PrinterCallback)
+
+    def get_train_dataloader(self) -> Any:
+        """Return the steps of an epoch; every process sees all of them and takes its share of each."""
+        steps = Steps(len(self.job.train), self.job.recipe.batch_size, self.job.seed)
+        # A generator of its own leaves the global one to dropout, so that a resumed run draws the same.
+        return _StepLoader(
+            range(len(self.job.train)),  # type: ignore[arg-type]
+            batch_sampler=steps,
+            collate_fn=self.collated,
+            generator=torch.Generator(),
+        )
+
+    def collated(self, step: list[int]) -> dict[str, Any]:
+        """Return this process's share of a step as micro-batches, and how many answers the whole step has."""
+        share = share_of_step(step, self.lengths, self.processes.rank, self.processes.count, self.tokens)
+        return {
+            "micro_batches": [self._micro_batch(places) for places in share.micro_batches],
+            "items": int(self.items[step].sum()),
+            "counted": share.counted,
+        }
+
+    def _micro_batch(self, places: list[int]) -> dict[str, Any]:
+        encoded, teacher = self.job.train, None
+        if self.job.teacher is not None:
+            rows = [self.job.teacher[place] for place in places]
+            if encoded.starts is None:
+                teacher = torch.from_numpy(np.stack(rows))
+            else:
+                kept = [row[encoded.starts[place] >= 0] for row, place in zip(rows, places, strict=True)]
+                teacher = torch.from_numpy(np.concatenate(kept))
+        return {
+            "inputs": encoded.inputs(places),
+            "targets": encoded.answers(places),
+            "words": encoded.word_rows(places),
+            "teacher": teacher,
+        }
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Accumulate the gradients of one step and return its mean loss, times processes over this one's part."""
+        model.train()
+        step = self._prepare_inputs(inputs)
+        # Gradients are averaged over processes, which may hold different numbers of answers.
+        scale = step["counted"] * self.processes.count / max(step["items"], 1)
+        total = torch.zeros((), device=self.args.device)
+        for number, micro_batch in enumerate(step["micro_batches"]):
+            is_last = number == len(step["micro_batches"]) - 1
+            with nullcontext() if is_last else self.accelerator.no_sync(model):
+                with self.compute_loss_context_manager():
+                    logits = model(**micro_batch["inputs"]).logits
+                if micro_batch["words"] is not None:
+                    logits = logits.flatten(0, 1).index_select(0, micro_batch["words"])
+                loss = self.job.objective.loss(logits, micro_batch["targets"], micro_batch["teacher"]) * scale
+                self.accelerator.backward(loss)
+            total += loss.detach()
+        return total
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Measure quality on dev."""
+        with _as_it_will_run(self.model):
+            found = self.job.measure(self.model)
+        measures = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        measures[SECONDS] = self.seconds_before() + time.monotonic() - self.started
+        self.log(dict(measures))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measures)
+        return measures
+
+    def seconds_before(self) -> float:
+        """Return how long the training took before it was interrupted, if it was."""
+        done = [row for row in self.state.log_history if SECONDS in row and row["step"] <= self._resumed_at()]
+        return float(done[-1][SECONDS]) if done else 0.0
+
+    def _resumed_at(self) -> int:
+        return int(getattr(self, "_initial_global_step", 0))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Stop when the loss is no number any more: nothing good comes after that."""
+        loss = logs.get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise HasheeError(
+                f"the loss became {loss} at step {self.state.global_step}; "
+                f"use a learning rate below {self.job.recipe.learning_rate:g}, or no bf16"
+            )
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Leave counting to `hashee.hf.flops`, which knows about exits."""
+        return 0
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # A checkpoint is complete when all processes have written their part of it.
+        self.processes.wait()
+
+
+def training_arguments(job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> TrainingArguments:
+    """Translate a recipe into the Trainer's words."""
+    recipe = job.recipe
+    steps = math.ceil(recipe.epochs * len(Steps(len(job.train), recipe.batch_size, 0)))
+    cadence = "epoch" if settings.eval_steps is None else "steps"
+    arguments = TrainingArguments(
+        output_dir=str(checkpoints),
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.max_grad_norm,
+        num_train_epochs=recipe.epochs,
+        warmup_steps=recipe.warmup_ratio,  # below 1 it is a share of all steps
+        lr_scheduler_type="linear",
+        optim="adamw_torch_fused",  # one pass over the weights instead of a dozen, on processors too
+        per_device_train_batch_size=max(1, recipe.batch_size // processes.count),
+        bf16=settings.bf16,
+        use_cpu=not torch.accelerator.is_available(),
+        seed=job.seed,
+        eval_strategy=cadence,
+        eval_steps=settings.eval_steps,
+        save_strategy=cadence,
+        save_steps=settings.eval_steps or 500,
+        metric_for_best_model=SCORE,
+        greater_is_better=True,
+        logging_steps=max(1, steps // 200),
+        logging_nan_inf_filter=False,
+        disable_tqdm=True,
+        log_level="error",
+        report_to=[],
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        # Some heads leave a pooler unused; buffers (the exit table) never change.
+        ddp_find_unused_parameters=True,
+        ddp_broadcast_buffers=False,
+    )
+    if arguments.n_gpu > 1:
+        # Without a launcher the Trainer would spread batches over threads, which is slow; torchrun is the way.
+        arguments._n_gpu = 1
+    return arguments
+
+
+@contextmanager
+def _as_it_will_run(model: Any) -> Iterator[None]:
+    """Take away the autocast that accelerate puts around `forward`: quality is measured in full precision."""
+    wrapped = model.__dict__.pop("forward", None)
+    try:
+        yield
+    finally:
+        if wrapped is not None:
+            model.forward = wrapped
+
+
+class Patience(TrainerCallback):
+    """Stops when dev has not got better for a number of evaluations; all it knows is in the Trainer's history."""
+
+    def __init__(self, evaluations: int) -> None:
+        self.evaluations = evaluations
+
+    def is_exhausted(self, state: TrainerState) -> bool:
+        """Say whether the best score is that many evaluations old."""
+        scores = [row[SCORE] for row in state.log_history if SCORE in row]
+        return bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= self.evaluations
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for an end where it is due."""
+        if self.is_exhausted(state):
+            control.should_training_stop = True
+
+
+class _OwnSeed(TrainerCallback):
+    """Seeds dropout when training begins, whatever was computed before; each process draws its own."""
+
+    def __init__(self, seed: int, processes: Processes) -> None:
+        self.seed = (seed + 1_000_003 * processes.rank) % 2**32
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        set_seed(self.seed)
+
+
+class _StepLoader(DataLoader[Any]):
+    """Hands the epoch on to the steps."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]

@@ -70,7 +70,12 @@ def text_columns(rows: Sequence[Any], first: int = 0) -> tuple[list[str], list[s
     if all(isinstance(row, str) for row in rows):
         return list(rows), None
     if any(isinstance(row, str) for row in rows):
-        raise InputError("texts must be all single or all (text, text) pairs")
+        odd = next(number for number, row in enumerate(rows) if isinstance(row, str) != isinstance(rows[0], str))
+        kinds = ("a pair", "one text") if isinstance(rows[0], str) else ("one text", "a pair")
+        raise InputError(
+            f"texts must be all single or all (text, text) pairs; text {first + odd} is {kinds[0]} where text {first} "
+            f"is {kinds[1]}"
+        )
     return [row[0] for row in rows], [row[1] for row in rows]
 
 

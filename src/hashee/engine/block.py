@@ -68,12 +68,20 @@ class Projected:
     changed: int
     """The first rows, whose states have changed since."""
 
+    def select(self, rows: Tensor) -> "Projected":
+        """Return what is left when only some packed rows stay. rows: (rows,), rising."""
+        changed = int((rows < self.changed).sum())
+        return Projected(self.key.index_select(0, rows), self.value.index_select(0, rows), changed)
+
 
 class LookedUp(Protocol):
     """What the states of the first layer are projected to, without a product."""
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of packed rows. rows: (rows,). Each (rows, width)"""
+
+    def select(self, rows: Tensor) -> "LookedUp":
+        """Return what is left when only some packed rows stay. rows: (rows,), rising."""
 
 
 @dataclass(frozen=True)

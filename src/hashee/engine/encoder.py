@@ -1,8 +1,11 @@
 """From ids to hidden states: embed the real tokens, run the packed blocks, give the rows back in order."""
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -10,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from hashee.engine.adapter import Adapter, Tokens
-from hashee.engine.block import LookedUp, Projected, Step, apply_block
+from hashee.engine.block import Block, LookedUp, Projected, Step, apply_block
 from hashee.engine.first_layer import look_up
 from hashee.engine.fused import run_layers_
 from hashee.engine.plan import Plan, make_plan
@@ -46,21 +49,136 @@ class Encoded:
 
     def unpacked(self) -> Tensor:
         """Return the last states in the caller's order, (batch, length, width); rows that nobody reads are NaN."""
-        if self.reads == "all":
-            return self.plan.unpack(self.hidden)
-        plan, width = self.plan, self.hidden.shape[1]
-        first = plan.rows % max(plan.length, 1) == 0
-        padded = self.hidden.new_full((plan.batch * plan.length, width), float("nan"))
-        padded = padded.index_copy(0, plan.rows[first], self.hidden[first])
-        return padded.view(plan.batch, plan.length, width)
+        return _unpacked(self.hidden, self.plan, self.reads)
+
+
+def _unpacked(hidden: Tensor, plan: Plan, reads: Reads) -> Tensor:
+    """Put packed states of the last layer back into the caller's order, (batch, length, width); unread rows are NaN."""
+    if reads == "all":
+        return plan.unpack(hidden)
+    first = plan.rows % max(plan.length, 1) == 0
+    padded = hidden.new_full((plan.batch * plan.length, hidden.shape[1]), float("nan"))
+    padded = padded.index_copy(0, plan.rows[first], hidden[first])
+    return padded.view(plan.batch, plan.length, -1)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What an encoder's layers are, and how they run, for one forward pass."""
+
+    layers: list[Module]
+    """The Hugging Face layers, one for each block."""
+    blocks: tuple[Block, ...]
+    runs: Counter[Module]
+    """How often each set of weights runs, by its key projection."""
+    final_norm: Module | None
+    training: bool
+    layer_drop: float
+    """Probability with which a block is skipped in training."""
+
+    def is_last(self, number: int) -> bool:
+        """Say whether a block is the last one."""
+        return number + 1 == len(self.blocks)
+
+
+@dataclass(frozen=True)
+class EncoderState:
+    """An encoder between two layers: the states of the sequences that are still in the batch.
+
+    `advance` runs one more layer and `select` lets sequences leave; both return a new state and leave this one as it
+    is, and gradients pass through both:
+
+        state = model.hashed_encoder.start(**inputs)
+        while not state.done:
+            state = state.advance()
+            logits[state.sequences] = scores = classifiers[state.layer](state.first())
+            state = state.select(is_uncertain(scores))
+    """
+
+    hidden: Tensor
+    """(tokens, width) packed states; after the last layer they have passed the final norm, if there is one."""
+    plan: Plan
+    network: Network
+    reads: Reads
+    next_block: int = 0
+    bias: Tensor | None = None
+    """Position bias as in `Attention`."""
+    known: Mapping[Module, Projected | LookedUp] = field(default_factory=dict)
+    """What is known of coming projections, by the key projection that they belong to."""
+
+    @property
+    def layer(self) -> int:
+        """The exit layers that have run: 0 before the first."""
+        return self.network.blocks[self.next_block - 1].layer if self.next_block else 0
+
+    @property
+    def done(self) -> bool:
+        """Whether no layer is left to run, or no sequence to run it for."""
+        return self.network.is_last(self.next_block - 1) or not self.plan.tokens
+
+    @property
+    def sequences(self) -> Tensor:
+        """(sequences,) rising: the rows of the caller's batch that are still in it; rows of padding never are."""
+        return self._order[0]
+
+    @cached_property
+    def _order(self) -> tuple[Tensor, Tensor]:
+        """The rows of the batch that are left, rising, and their numbers in the plan."""
+        rows, numbers = self.plan.batch_rows.sort()
+        return rows, numbers
+
+    def first(self) -> Tensor:
+        """Return the state of each remaining sequence's first real token in the order of `sequences`."""
+        return self.hidden.index_select(0, self.plan.first_rows.index_select(0, self._order[1]))
+
+    def unpacked(self) -> Tensor:
+        """Return all states in the caller's order, (batch, length, width); sequences that left and padding are zero."""
+        return _unpacked(self.hidden, self.plan, self.reads if self.network.is_last(self.next_block - 1) else "all")
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def advance(self) -> EncoderState:
+        """Run one exit layer."""
+        if self.done:
+            raise InputError(
+                f"nothing is left to run after layer {self.layer} with {len(self.sequences)} sequences; "
+                "advance only while `done` is False"
+            )
+        state, layer = self, self.network.blocks[self.next_block].layer
+        while not state.done and state.network.blocks[state.next_block].layer == layer:
+            state = _run_block(state, in_place=False)
+        return state
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def finish(self) -> EncoderState:
+        """Run all layers that are left; without decisions between them, small batches take one call of a kernel."""
+        return _run_to_the_end_(replace(self, hidden=self.hidden.clone()))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def select(self, keep: Tensor) -> EncoderState:
+        """Let sequences leave the batch. keep: (sequences,) bool, which of `sequences` stay."""
+        if keep.shape != self.sequences.shape or keep.dtype != torch.bool:
+            shape = (len(self.sequences),)
+            raise InputError(f"keep must be {shape} booleans, not {keep.dtype} of {tuple(keep.shape)}")
+        if bool(keep.all()):
+            return self
+        batch = torch.zeros(self.plan.batch, dtype=torch.bool, device=self.sequences.device)
+        chosen = self.plan.select(batch.index_copy(0, self.sequences, keep.to(batch.device)))
+        longest = chosen.plan.seats.shape[1]
+        return replace(
+            self,
+            hidden=self.hidden.index_select(0, chosen.rows),
+            plan=chosen.plan,
+            bias=None if self.bias is None else self.bias.index_select(0, chosen.sequences)[..., :longest, :longest],
+            known={key: known.select(chosen.rows) for key, known in self.known.items()},
+        )
 
 
 def read_batch(
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    token_type_ids: Tensor | None,
-    position_ids: Tensor | None,
-    inputs_embeds: Tensor | None,
+    input_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
 ) -> Batch:
     """Check a caller's tensors and fill in the mask."""
     if input_ids is None:
@@ -95,6 +213,17 @@ def read_batch(
     return Batch(input_ids, mask, token_type_ids, position_ids, inputs_embeds)
 
 
+def check_first_position(mask: Tensor) -> None:
+    """Raise if the first position, which a head will read, is padding. mask: (batch, length) bool."""
+    first_is_real = mask[:, :1].any(dim=1)
+    if not bool(first_is_real.all()):
+        row = int(first_is_real.logical_not().nonzero()[0])
+        raise InputError(
+            f"the head reads the first position, which is padding in row {row}; pad on the right "
+            "(tokenizer.padding_side = 'right')"
+        )
+
+
 # The rows of each layer depend on the texts, so a compiler would begin anew with every batch.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def encode(
@@ -110,6 +239,19 @@ def encode(
 
     exit_layers: (vocabulary,) exit layer of every token id; reads: the rows that will be looked at.
     """
+    state = start(adapter, encoder, batch, exit_layers, reads=reads)
+    if not keep_states:
+        state = _run_to_the_end_(state)
+        return Encoded(state.hidden, state.plan, reads, None)
+    states: list[Tensor] = []
+    while not state.network.is_last(state.next_block - 1):
+        state = _run_block(replace(state, hidden=_keep(state, states)), in_place=False)
+    return Encoded(_keep(state, states), state.plan, reads, tuple(states))
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def start(adapter: Adapter, encoder: Any, batch: Batch, exit_layers: Tensor, *, reads: Reads = "all") -> EncoderState:
+    """Embed a batch, ready for the first layer; arguments as in `encode`."""
     layers = adapter.layers(encoder)
     num_layers = adapter.exit_layer(encoder, len(layers) - 1)
     exits = _look_up(exit_layers, batch, num_layers)
@@ -117,7 +259,7 @@ def encode(
         # Nobody sees the last update of an unread token, not even other tokens: that takes one more block.
         exits[:, 1:].clamp_(max=num_layers - 1)
     plan = make_plan(exits, batch.mask, num_layers)
-    blocks = list(adapter.blocks(encoder))
+    blocks = tuple(adapter.blocks(encoder))
     known: dict[Module, Projected | LookedUp] = {}
     tokens = _pack_tokens(adapter, encoder, batch, plan)
     first = look_up(encoder.first_layer_cache, adapter, encoder, blocks[0], tokens) if plan.active[1] else None
@@ -126,36 +268,50 @@ def encode(
     else:
         hidden, known[blocks[0].key] = first.hidden, first.projected
     bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
-
-    states: list[Tensor] = []
-    drop = adapter.layer_drop(encoder) if encoder.training else 0.0
-    runs = Counter(block.key for block in blocks)
-    fusable = not keep_states and bias is None and not encoder.training and len(runs) == len(blocks)
-    for number, (layer, block) in enumerate(zip(layers, blocks, strict=True)):
-        if fusable and block.key not in known and run_layers_(blocks[number:], hidden, plan):
-            break
-        if keep_states:
-            hidden = _keep(hidden, plan, states)
-        # Once every token is frozen nothing changes any more.
-        if plan.active[block.layer] and not (drop and torch.rand(()) < drop):
-            step = _apply(layer)(block, hidden, plan, bias, known.get(block.key))
-            hidden = _put(step.updated, hidden, in_place=not keep_states)
-            known.pop(block.key, None)
-            if runs[block.key] > 1 and step.projected is not None:
-                known[block.key] = step.projected
-
-    norm = adapter.final_norm(encoder)
-    hidden = hidden if norm is None else norm(hidden)
-    if keep_states:
-        hidden = _keep(hidden, plan, states)
-    return Encoded(hidden, plan, reads, tuple(states) if keep_states else None)
+    network = Network(
+        layers=layers,
+        blocks=blocks,
+        runs=Counter(block.key for block in blocks),
+        final_norm=adapter.final_norm(encoder),
+        training=encoder.training,
+        layer_drop=adapter.layer_drop(encoder) if encoder.training else 0.0,
+    )
+    return EncoderState(hidden, plan, network, reads, bias=bias, known=known)
 
 
-def _keep(hidden: Tensor, plan: Plan, states: list[Tensor]) -> Tensor:
+def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
+    """Run the next block, and the final norm after the last one. in_place: nobody needs the states before."""
+    network, number, plan, hidden = state.network, state.next_block, state.plan, state.hidden
+    block, known = network.blocks[number], dict(state.known)
+    # Once every token is frozen nothing changes any more.
+    if plan.active[block.layer] and not (network.layer_drop and torch.rand(()) < network.layer_drop):
+        step = _apply(network.layers[number])(block, hidden, plan, state.bias, known.pop(block.key, None))
+        hidden = _put(step.updated, hidden, in_place)
+        if network.runs[block.key] > 1 and step.projected is not None:
+            known[block.key] = step.projected
+    if network.is_last(number) and network.final_norm is not None:
+        hidden = network.final_norm(hidden)
+    return replace(state, hidden=hidden, next_block=number + 1, known=known)
+
+
+def _run_to_the_end_(state: EncoderState) -> EncoderState:
+    """Run all blocks that are left, those of small batches in one call, writing over the states where that is safe."""
+    network = state.network
+    fusable = state.bias is None and not network.training and len(network.runs) == len(network.blocks)
+    for number in range(state.next_block, len(network.blocks)):
+        left = network.blocks[number:]
+        if fusable and left[0].key not in state.known and run_layers_(left, state.hidden, state.plan):
+            hidden = state.hidden if network.final_norm is None else network.final_norm(state.hidden)
+            return replace(state, hidden=hidden, next_block=len(network.blocks), known={})
+        state = _run_block(state, in_place=True)
+    return state
+
+
+def _keep(state: EncoderState, states: list[Tensor]) -> Tensor:
     """Add states in the caller's order to a list, and return those to go on with."""
-    states.append(plan.unpack(hidden))
+    states.append(state.plan.unpack(state.hidden))
     # What is kept stands between one layer and the next, so that gradients reach it.
-    return plan.pack(states[-1]) if torch.is_grad_enabled() else hidden
+    return state.plan.pack(states[-1]) if torch.is_grad_enabled() else state.hidden
 
 
 def _put(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:

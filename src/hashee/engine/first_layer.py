@@ -58,6 +58,10 @@ class _Sums:
         query, key, value = summed.chunk(3, dim=1)
         return query, key, value
 
+    def select(self, rows: Tensor) -> "_Sums":
+        """Return what is left when only some packed rows stay. rows: (rows,), rising."""
+        return _Sums(self.table, self.rows.index_select(0, rows), self.factors.index_select(0, rows))
+
 
 class _Rows:
     """Projected rows of token types, filled as types are met; a full one is replaced, never written over."""

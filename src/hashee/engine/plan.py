@@ -7,6 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from hashee.errors import InputError
+
 SMALLEST_GROUP = 4
 WORTHWHILE = 0.15
 """A group is split if that saves this share of its layout; each group is one more round of small products."""
@@ -122,6 +124,48 @@ class Plan:
         """Return what layer `layer` (1-based) needs."""
         return LayerPlan(self, lengths=self.alive[0], asking=self.alive[layer], active=self.active[layer])
 
+    @cached_property
+    def batch_rows(self) -> Tensor:
+        """(sequences,) row of each sequence in the caller's batch."""
+        return self.rows.index_select(0, self.seats[:, :1].flatten()) // max(self.length, 1)
+
+    @cached_property
+    def first_rows(self) -> Tensor:
+        """(sequences,) packed row of the first real token of each sequence."""
+        if not self.tokens:
+            return self.rows
+        index = self.rows[self.seats].masked_fill(~self.occupied, self.batch * self.length)
+        return self.seats.gather(1, index.argmin(1, keepdim=True)).squeeze(1)
+
+    def select(self, keep: Tensor) -> "Selection":
+        """Return the plan of the sequences that stay in the batch, in the same order and with the same batch rows.
+
+        keep: (batch,) bool, whether each row of the caller's batch stays; those that have left before stay away.
+        """
+        if keep.shape != (self.batch,) or keep.dtype != torch.bool:
+            raise InputError(f"keep must be ({self.batch},) booleans, not {keep.dtype} of {tuple(keep.shape)}")
+        stays = keep.to(self.rows.device).index_select(0, self.batch_rows)
+        row_stays = stays.index_select(0, self.sequence)
+        sequences, rows = stays.nonzero().squeeze(1), row_stays.nonzero().squeeze(1)
+        numbers = sequences.tolist()
+        alive = tuple(tuple(level[number] for number in numbers) for level in self.alive)
+        longest = max(alive[0], default=0)
+        new_row, new_sequence = row_stays.cumsum(0) - 1, stays.cumsum(0) - 1
+        occupied = self.occupied.index_select(0, sequences)[:, :longest]
+        # Leaving out rows keeps the others sorted, so what a layer updates is still a prefix.
+        plan = Plan(
+            batch=self.batch,
+            length=self.length,
+            rows=self.rows.index_select(0, rows),
+            seats=new_row[self.seats.index_select(0, sequences)[:, :longest]].masked_fill(~occupied, 0),
+            occupied=occupied,
+            sequence=new_sequence.index_select(0, self.sequence.index_select(0, rows)),
+            rank=self.rank.index_select(0, rows),
+            active=tuple(sum(level) for level in alive),
+            alive=alive,
+        )
+        return Selection(plan, rows, sequences)
+
     def pack(self, padded: Tensor) -> Tensor:
         """Take the real tokens of a (batch, length, ...) tensor in packed order: (tokens, ...)."""
         return padded.flatten(0, 1).index_select(0, self.rows)
@@ -130,6 +174,17 @@ class Plan:
         """Put (tokens, ...) rows back into the caller's (batch, length, ...) order; padding becomes zero."""
         padded = packed.new_zeros(self.batch * self.length, *packed.shape[1:])
         return padded.index_copy(0, self.rows, packed).view(self.batch, self.length, *packed.shape[1:])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The plan of some of a batch's sequences, and where their rows were in the plan before."""
+
+    plan: Plan
+    rows: Tensor
+    """(tokens,) rising: the earlier packed row of each packed row."""
+    sequences: Tensor
+    """(sequences,) rising: the earlier number of each sequence."""
 
 
 def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:

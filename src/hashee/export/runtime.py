@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from hashee.data.texts import Text
 from hashee.errors import CheckpointError, HasheeError, InputError, first_line
 from hashee.export.folder import GRAPH, check_exported_tokenizer, read_description
 from hashee.export.packing import EXIT_TABLE
-from hashee.hf.predict import Scorer, answers_in, predict
+from hashee.hf.predict import Scorer, answers_in, predict, predict_batch
 from hashee.hf.pretrained import read_tokenizer
 from hashee.packages import require
 
@@ -33,6 +33,8 @@ class ExportedModel(ABC):
         if threads is not None and threads < 1:
             raise InputError(f"threads is {threads}; use 1 or more, or None to let the runtime decide")
         self.folder = Path(folder)
+        # The folder may be opened again from elsewhere.
+        self._opening = (self.folder.absolute(), threads)
         self.description = read_description(self.folder)
         self.inputs: tuple[str, ...] = tuple(self.description["inputs"])
         self.outputs: tuple[str, ...] = tuple(self.description["outputs"])
@@ -45,6 +47,10 @@ class ExportedModel(ABC):
             raise CheckpointError(
                 f"{self.folder / GRAPH} cannot be run ({first_line(error)}); copy it again or export the model again"
             ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder, which is opened again where the pickle is read."""
+        return _reopen, (type(self), *self._opening, self.description, self._tokenizer)
 
     @property
     def tokenizer(self) -> Any:
@@ -82,14 +88,20 @@ class ExportedModel(ABC):
         """Yield the answer to each text in order, as `predict` of the model in torch does."""
         if tokenizer is not None and tokenizer is not self._tokenizer:
             check_exported_tokenizer(tokenizer, self.description)
+        return predict(self._scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
+    def predict_batch(self, texts: Sequence[Text], *, batching: Batching | None = None) -> list[npt.NDArray[Any]]:
+        """Return what `predict` yields for a list of texts or pairs, without a thread or progress bar of its own."""
+        return predict_batch(self._scorer(), texts, self.tokenizer, batching or Batching())
+
+    def _scorer(self) -> Scorer:
         padding_id = self.description["padding_id"]
-        scorer = Scorer(
+        return Scorer(
             run=lambda arrays: np.asarray(answers_in(self(**arrays))),
             max_length=self.description["positions"] - (0 if padding_id is None else padding_id + 1),
             token_types="token_type_ids" in self.inputs,
             exit_layers=None,
         )
-        return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
 
     def _check(self, arrays: dict[str, Integers]) -> None:
         """Refuse what the graph would answer with nonsense: it has no way to raise."""
@@ -206,6 +218,17 @@ def load(folder: str | Path, backend: str = "onnx", *, threads: int | None = Non
     if backend not in BACKENDS:
         raise HasheeError(f"unknown backend {backend!r}; choose from {', '.join(BACKENDS)}")
     return BACKENDS[backend](folder, threads)
+
+
+def _reopen(
+    kind: type[ExportedModel], folder: Path, threads: int | None, description: dict[str, Any], tokenizer: Any
+) -> ExportedModel:
+    """Open the folder of a pickled model again."""
+    model = kind(folder, threads)
+    if model.description != description:
+        raise CheckpointError(f"{folder} holds another model than the one that was pickled; open it with hashee.load")
+    model._tokenizer = tokenizer
+    return model
 
 
 def _integers(name: str, values: npt.ArrayLike) -> Integers:

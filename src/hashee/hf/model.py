@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,15 +16,15 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from hashee.data.batching import Batching
 from hashee.data.texts import Text
-from hashee.engine.encoder import Encoded, encode, read_batch
+from hashee.engine.encoder import Encoded, EncoderState, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
 from hashee.engine.memory import settle_
-from hashee.errors import CheckpointError, HasheeError, InputError, UnsupportedModel, UnsupportedOption
+from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.families import Adapter, name_of_own_class
 from hashee.hf.explain import Explanation, explain
 from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
 from hashee.hf.opener import name_opener
-from hashee.hf.predict import Scorer, predict, run_in_torch
+from hashee.hf.predict import Scorer, predict, predict_batch, run_in_torch
 from hashee.hf.pretrained import read_tokenizer
 from hashee.tables.table import ExitTable
 from hashee.tables.tokenization import check_tokenization, tokenization_of
@@ -157,16 +157,22 @@ class HashedModel(Host):  # type: ignore[misc]
         and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
         model's length. Memory is bounded by `batching`, so a million lines may pass through.
         """
+        return predict(self._scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+
+    def predict_batch(self, texts: Sequence[Text], *, batching: Batching | None = None) -> list[NDArray[Any]]:
+        """Return what `predict` yields for a list of texts or pairs, without a thread or progress bar of its own."""
+        return predict_batch(self._scorer(), texts, self.tokenizer, batching or Batching())
+
+    def _scorer(self) -> Scorer:
         if self.config.is_encoder_decoder:
             raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
         self.eval()
-        scorer = Scorer(
+        return Scorer(
             run=partial(run_in_torch, self),
             max_length=self.adapter.max_length(self.config),
             token_types=self.adapter.token_types,
-            exit_layers=self.exit_table.exit_layers.numpy(),
+            exit_layers=self.hashed_encoder.exit_layers.cpu().numpy(),
         )
-        return predict(scorer, texts, tokenizer or self.tokenizer, batching or Batching(), progress)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the vocabulary; new tokens go to the last layer."""
@@ -252,27 +258,35 @@ class HashedEncoder(HashedModel):
             )
         refuse_options(self.config, options)
         batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        first_is_real = batch.mask[:, :1].any(dim=1)
-        if self.reads_first_row and not bool(first_is_real.all()):
-            row = int(first_is_real.logical_not().nonzero()[0])
-            raise InputError(
-                f"the head reads the first position, which is padding in row {row}; pad on the right "
-                "(tokenizer.padding_side = 'right')"
-            )
+        if self.reads_first_row:
+            check_first_position(batch.mask)
         wanted = options.get("output_hidden_states")
         wanted = getattr(self.config, "output_hidden_states", False) if wanted is None else wanted
         # Whoever asks for the hidden states sees all rows, not only those that the head reads.
         first_only = self.reads_first_row and not wanted
-        two_tables = self.training and "train_exit_layers" in self._buffers
-        exit_layers = self.train_exit_layers if two_tables else self.exit_layers
-        encoded = encode(
-            self.adapter, self, batch, exit_layers, reads="first" if first_only else "all", keep_states=bool(wanted)
-        )
+        reads: Reads = "first" if first_only else "all"
+        encoded = encode(self.adapter, self, batch, self._current_exits, reads=reads, keep_states=bool(wanted))
 
-        output = self._output(encoded, first_is_real, wanted)
+        output = self._output(encoded, batch.mask[:, :1].any(dim=1), wanted)
         return_dict = options.get("return_dict")
         return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         return output if return_dict else self.adapter.as_tuple(output)
+
+    def start(self, *, reads: Reads = "all", **inputs: Tensor | None) -> EncoderState:
+        """Embed a batch and return it ready to be run layer by layer, while sequences leave it.
+
+        inputs: tensors as `forward` takes them; reads: "first" if only first positions are read after the last layer.
+        """
+        batch = read_batch(**inputs)
+        if reads == "first":
+            check_first_position(batch.mask)
+        state: EncoderState = start(self.adapter, self, batch, self._current_exits, reads=reads)
+        return state
+
+    @property
+    def _current_exits(self) -> Tensor:
+        two_tables = self.training and "train_exit_layers" in self._buffers
+        return self.train_exit_layers if two_tables else self.exit_layers
 
     def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> Any:
         """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""

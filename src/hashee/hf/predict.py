@@ -1,6 +1,6 @@
 """Scoring any number of texts: tokenized in bulk, batched by what they will cost, answered in order."""
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +14,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hashee.data.batching import Batching, Integers, make_batches, padded
 from hashee.data.texts import Text, read_texts, text_columns
+from hashee.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,29 @@ def predict(
         coming = ahead.submit(next, windows, None)
         while (window := coming.result()) is not None:
             coming = ahead.submit(next, windows, None)
-            answers: list[NDArray[Any]] = [np.empty(0)] * len(window)
-            for batch in window.batches:
-                for place, answer in zip(batch, _run(scorer, window, batch, tokenizer), strict=True):
-                    answers[place] = answer
-                bar.update(len(batch))
-            yield from answers
+            yield from _run_window(scorer, window, tokenizer, bar.update)
+
+
+def predict_batch(scorer: Scorer, texts: Sequence[Text], tokenizer: Any, batching: Batching) -> list[NDArray[Any]]:
+    """Return the answers to a list of texts in order, see `HashedModel.predict_batch`."""
+    if isinstance(texts, str | Path):
+        raise InputError(
+            f"predict_batch takes a list of texts, not {type(texts).__name__}; pass [text], or use predict"
+        )
+    answers: list[NDArray[Any]] = []
+    for window in _windows(iter(texts), scorer, tokenizer, batching):
+        answers += _run_window(scorer, window, tokenizer, lambda texts: None)
+    return answers
+
+
+def _run_window(scorer: Scorer, window: _Window, tokenizer: Any, report: Callable[[int], Any]) -> list[NDArray[Any]]:
+    """Return the answers to the texts of a window in order. report: told how many texts each batch has answered."""
+    answers: list[NDArray[Any]] = [np.empty(0)] * len(window)
+    for batch in window.batches:
+        for index, answer in zip(batch, _run(scorer, window, batch, tokenizer), strict=True):
+            answers[index] = answer
+        report(len(batch))
+    return answers
 
 
 def _windows(texts: Iterator[Text], scorer: Scorer, tokenizer: Any, batching: Batching) -> Iterator[_Window]:

@@ -33,7 +33,7 @@ class ExportedModel(ABC):
         if threads is not None and threads < 1:
             raise InputError(f"threads is {threads}; use 1 or more, or None to let the runtime decide")
         self.folder = Path(folder)
-        # The folder may be opened again from elsewhere.
+        # The working folder of the process may change, and other processes have another one.
         self._opening = (self.folder.absolute(), threads)
         self.description = read_description(self.folder)
         self.inputs: tuple[str, ...] = tuple(self.description["inputs"])
@@ -56,9 +56,10 @@ class ExportedModel(ABC):
     def tokenizer(self) -> Any:
         """The tokenizer that was exported with the model."""
         if self._tokenizer is None:
-            if not (self.folder / "tokenizer_config.json").exists():
+            folder = self._opening[0]
+            if not (folder / "tokenizer_config.json").exists():
                 raise HasheeError(f"{self.folder} holds no tokenizer; export with export_onnx(..., tokenizer=...)")
-            self.use_tokenizer(read_tokenizer(self.folder))
+            self.use_tokenizer(read_tokenizer(folder))
         return self._tokenizer
 
     def use_tokenizer(self, tokenizer: Any) -> None:

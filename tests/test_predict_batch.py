@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_predict import make_hashed, make_texts
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 import hashee
 from hashee.export import export_onnx
-from test_predict import make_hashed, make_texts
 
 BACKENDS = ("torch", "onnx", "openvino")
 SMALL = hashee.Batching(tokens=20, active=3, window=7)

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, AutoTokenizer
 
 import hashee
-import hashee.block
-import hashee.encoder
+import hashee.engine.block
+import hashee.engine.encoder
 from architectures import (
     FAMILIES,
     LAYERS,
@@ -25,11 +25,11 @@ from architectures import (
     make_model,
     padded,
 )
-from hashee import native
 from hashee.embedded import minilm_folder, rotten_tomatoes
-from hashee.encoder import EncoderState
-from hashee.plan import Plan, make_plan
-from hashee.reference import run_reference
+from hashee.engine import native
+from hashee.engine.encoder import EncoderState
+from hashee.engine.plan import Plan, make_plan
+from hashee.engine.reference import run_reference
 
 TOLERANCE = 1e-5
 THRESHOLD = 0.3
@@ -53,7 +53,7 @@ def layer_states(encoder: Any, hidden_states: tuple[Tensor, ...]) -> list[Tensor
 def set_form(form: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Force a form of attention, and return what makes inference or training of the lines below."""
     if form in ("plain", "absorbed"):
-        monkeypatch.setattr(hashee.block, "absorbing_saves", lambda *numbers: 1 if form == "absorbed" else -1)
+        monkeypatch.setattr(hashee.engine.block, "absorbing_saves", lambda *numbers: 1 if form == "absorbed" else -1)
     if form == "without kernels":
         monkeypatch.setattr(native, "library", lambda: None)
     return torch.enable_grad() if form == "with gradients" else torch.inference_mode()

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from hashee.adapters import Adapter, Tokens
-from hashee.block import LookedUp, Projected, Step, apply_block
+from hashee.block import Block, LookedUp, Projected, Step, apply_block
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.first_layer import look_up
 from hashee.fused import run_layers_
@@ -124,31 +124,38 @@ def encode(
     if first is None:
         hidden = adapter.embed(encoder, tokens).squeeze(0)
     else:
-        hidden, known[blocks[0].key] = first.hidden, first.projected
-    bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
+        hidden, known[_identity(blocks[0])] = first.hidden, first.projected
+    columns = plan.rows[plan.seats] % max(plan.length, 1)
+    terms = adapter.position_terms(encoder, tokens, columns, hidden) if plan.tokens else {}
 
     states: list[Tensor] = []
     drop = adapter.layer_drop(encoder) if encoder.training else 0.0
-    runs = Counter(block.key for block in blocks)
-    fusable = not keep_states and bias is None and not encoder.training and len(runs) == len(blocks)
+    runs = Counter(map(_identity, blocks))
+    fusable = not keep_states and not terms and not encoder.training and len(runs) == len(blocks)
     for number, (layer, block) in enumerate(zip(layers, blocks, strict=True)):
-        if fusable and block.key not in known and run_layers_(blocks[number:], hidden, plan):
+        if fusable and _identity(block) not in known and run_layers_(blocks[number:], hidden, plan):
             break
         if keep_states:
             hidden = _keep(hidden, plan, states)
         # Once every token is frozen nothing changes any more.
         if plan.active[block.layer] and not (drop and torch.rand(()) < drop):
-            step = _apply(layer)(block, hidden, plan, bias, known.get(block.key))
+            weights = _identity(block)
+            step = _apply(layer)(block, hidden, plan, terms.get(block.attention.kind), known.get(weights))
             hidden = _put(step.updated, hidden, in_place=not keep_states)
-            known.pop(block.key, None)
-            if runs[block.key] > 1 and step.projected is not None:
-                known[block.key] = step.projected
+            known.pop(weights, None)
+            if runs[weights] > 1 and step.projected is not None:
+                known[weights] = step.projected
 
     norm = adapter.final_norm(encoder)
     hidden = hidden if norm is None else norm(hidden)
     if keep_states:
         hidden = _keep(hidden, plan, states)
     return Encoded(hidden, plan, reads, tuple(states) if keep_states else None)
+
+
+def _identity(block: Block) -> Module:
+    """Return a module that only blocks with the same weights have."""
+    return block.attention.projections.modules[0]
 
 
 def _keep(hidden: Tensor, plan: Plan, states: list[Tensor]) -> Tensor:

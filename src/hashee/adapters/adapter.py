@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from hashee.attention import PositionTerms
 from hashee.block import Block
 
 
@@ -37,9 +38,18 @@ class EncoderShape:
     layers_per_group: float = 1
     """Consecutive layers that share one set of weights (ALBERT)."""
     absorbable: bool = True
-    """Whether keys and values can be folded into the query side (not with a position bias)."""
+    """Whether keys and values can be folded into the query side (not with a position bias or rotary positions)."""
     looked_up: bool = False
     """Whether inference looks up what the first layer projects (`hashee.first_layer`)."""
+
+    windows: tuple[int | None, ...] = ()
+    """How far the tokens of each layer see to either side; None, and what is not listed: over the whole text."""
+    gated: bool = False
+    """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
+
+    def window(self, layer: int) -> int | None:
+        """Return how far the tokens of a layer, from 1, see."""
+        return self.windows[layer - 1] if 0 < layer <= len(self.windows) else None
 
     def shares_with_previous(self, layer: int) -> bool:
         """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
@@ -123,6 +133,16 @@ class Adapter(ABC):
         Returns (sequences, heads, longest, longest).
         """
         return None
+
+    def position_terms(
+        self, encoder: Any, tokens: Tokens, columns: Tensor, hidden: Tensor
+    ) -> Mapping[str, PositionTerms]:
+        """Return how positions enter the scores, by the `kind` of a layer's attention; nothing where they do not.
+
+        columns: as in `position_bias`; hidden: (tokens, width) what the first layer takes.
+        """
+        bias = self.position_bias(encoder, columns)
+        return {} if bias is None else {"": PositionTerms(bias)}
 
     def final_norm(self, encoder: Any) -> Module | None:
         """Return the norm over the states of all tokens after the last layer, if the family has one."""

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 
 from hashee.adapters import EncoderShape, adapter_for
 from hashee.errors import InputError, TableError
-from hashee.flops import executed_macs, head_reads_first_row, layer_cost, token_ids
+from hashee.flops import dense_macs, executed_macs, head_reads_first_row, token_ids
 from hashee.hashing.budgeted import Seen
 
 Counts = NDArray[np.int64]
@@ -137,7 +137,7 @@ class Budget:
         return executed_macs(replace(self.shape, layers=num_layers), self.lengths, active, self.reads_first_row)
 
     def _full_macs(self, num_layers: int) -> int:
-        return (self.full_layers or num_layers) * layer_cost(self.shape, 0, self.lengths, self.lengths).macs
+        return dense_macs(self.shape, self.full_layers or num_layers, self.lengths)
 
     @cached_property
     def _text(self) -> Counts:

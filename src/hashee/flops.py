@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig
 from hashee.adapters import EncoderShape, adapter_for
 from hashee.attention import absorbing_saves
 from hashee.errors import InputError, TableMismatch
+from hashee.local_attention import band_length
 from hashee.table import ExitTable
 from hashee.texts import text_columns
 
@@ -143,8 +144,8 @@ def count_flops(
         layers=layers,
         paper_macs=sum(layer.macs for layer in layers),
         executed_macs=executed_macs(shape, n, m, reads_first_row),
-        full_depth_macs=shape.layers * layer_cost(shape, 0, n, n).macs,
-        bert_base_macs=BERT_BASE.layers * layer_cost(BERT_BASE, 0, n, n).macs,
+        full_depth_macs=dense_macs(shape, shape.layers, n),
+        bert_base_macs=dense_macs(BERT_BASE, BERT_BASE.layers, n),
     )
 
 
@@ -155,7 +156,7 @@ def head_reads_first_row(model_or_config: Any) -> bool:
     encoder = getattr(model_or_config, "hashed_encoder", None)
     if encoder is not None:
         return bool(encoder.reads_first_row)
-    return adapter_for(model_or_config.config).reads_first_row(type(model_or_config))
+    return adapter_for(model_or_config.config).reads_first_row(type(model_or_config), model_or_config.config)
 
 
 def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:
@@ -163,15 +164,32 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
     # A text with no active token left costs nothing: nobody reads its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
+    pairs = int((m * keys_read(shape, layer, n)).sum())
     return LayerCost(
         layer=layer,
         active=int(m.sum()),
         projections=times * int((2 * m + 2 * n).sum()) * d * d,
-        attention=times * 2 * int((n * m).sum()) * d,
-        softmax=times * 2 * int((n * m).sum()) * shape.heads,
+        attention=times * 2 * pairs * d,
+        softmax=times * 2 * pairs * shape.heads,
         norms=times * 4 * int(m.sum()) * d,
-        feed_forward=times * 2 * int(m.sum()) * d * shape.inner,
+        feed_forward=times * int(m.sum()) * feed_forward_macs(shape),
     )
+
+
+def dense_macs(shape: EncoderShape, layers: int, n: Counts) -> int:
+    """Count texts of n tokens in a model without exits, by its first layers. n: (texts,)"""
+    return sum(layer_cost(shape, layer, n, n).macs for layer in range(1, layers + 1))
+
+
+def keys_read(shape: EncoderShape, layer: int, n: Counts) -> Counts:
+    """Return the keys that each query of a layer is multiplied with, in texts of n tokens. n: (texts,)"""
+    window = shape.window(layer)
+    return n if window is None else np.asarray(band_length(n, window), dtype=np.int64)
+
+
+def feed_forward_macs(shape: EncoderShape) -> int:
+    """Return the multiply-accumulates of one row in the feed-forward's products; a gate is one product more."""
+    return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
 def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
@@ -194,9 +212,9 @@ def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bo
             projected = np.zeros_like(alive)
         absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
         keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
-        read = alive * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
+        read = keys_read(shape, layer, alive) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
         query_and_output = (1 if looked_up else 2) * d * d
-        rest = active * (query_and_output + 4 * d + 2 * d * shape.inner)
+        rest = active * (query_and_output + 4 * d + feed_forward_macs(shape))
         total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
     return total
 

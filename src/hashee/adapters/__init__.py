@@ -14,6 +14,7 @@ from hashee.adapters.cpt import CptAdapter
 from hashee.adapters.distilbert import DistilBertAdapter
 from hashee.adapters.elasticbert import ElasticBertAdapter
 from hashee.adapters.electra import ElectraAdapter
+from hashee.adapters.modernbert import ModernBertAdapter
 from hashee.adapters.mpnet import MPNetAdapter
 from hashee.adapters.roberta import CamembertAdapter, RobertaAdapter, XLMRobertaAdapter
 from hashee.adapters.roberta_prelayernorm import RobertaPreLayerNormAdapter
@@ -50,6 +51,7 @@ ADAPTERS: dict[str, Adapter] = {
         ElectraAdapter(),
         MBartAdapter(),
         MPNetAdapter(),
+        ModernBertAdapter(),
         RobertaAdapter(),
         RobertaPreLayerNormAdapter(),
         XLMRobertaAdapter(),

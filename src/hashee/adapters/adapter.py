@@ -76,11 +76,11 @@ class Adapter(ABC):
     )
     """How the classes end whose heads read the first position only; it must hold a token, not padding."""
 
-    def reads_first_row(self, model_class: type) -> bool:
+    def reads_first_row(self, model_class: type, config: Any = None) -> bool:
         """Say whether a model of this class, converted or not, has a head that reads the first position only.
 
         Known of the classes of transformers and of hashee itself; a class of somebody else's may read any position,
-        whatever its name.
+        whatever its name. config: of the model, where a family's heads depend on it; None: as by default.
         """
         dense: type = vars(model_class).get("dense_class", model_class)
         return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
@@ -120,6 +120,10 @@ class Adapter(ABC):
         """Return the number of rows of the position table, counted in the ids of `positions`."""
         rows: int = encoder.embeddings.position_embeddings.num_embeddings
         return rows
+
+    def keep_first_layers(self, config: Any, number: int) -> None:
+        """Change a config to that of a model with the first layers only."""
+        config.num_hidden_layers = number
 
     def max_length(self, config: Any) -> int:
         """Return the longest text that the model takes, from a config alone."""

@@ -1,4 +1,4 @@
-"""Layers that see a window only: equal to the reference on texts longer than it, at a cost that does not grow with them."""
+"""Layers that see a window only: they equal the reference, at a cost per token that long texts do not raise."""
 
 from typing import Any
 
@@ -19,6 +19,8 @@ from hashee.reference import run_reference
 LENGTH = 40
 WINDOW = 4
 TOLERANCE = 1e-5
+DOUBLE_TOLERANCE = 1e-6
+"""Rotary positions are applied in single precision also then."""
 
 
 def long_inputs(mask_kind: str, config: Any, batch: int = 6) -> dict[str, Tensor]:
@@ -32,24 +34,25 @@ def long_inputs(mask_kind: str, config: Any, batch: int = 6) -> dict[str, Tensor
 def test_texts_longer_than_the_window_equal_the_reference(
     exits_kind: str, mask_kind: str, local_attention: int
 ) -> None:
-    model, exits = make_model("modernbert", local_attention=local_attention), make_exits(exits_kind)
+    # In double precision, so that a wrong neighbour cannot pass for rounding.
+    model, exits = make_model("modernbert", local_attention=local_attention).double(), make_exits(exits_kind)
     inputs, hashed = long_inputs(mask_kind, model.config), converted(model, exits)
     mask = inputs["attention_mask"].bool()
     theirs = run_reference(model, exits, **inputs).last_hidden_state[mask]
     with torch.inference_mode():
-        assert float((hashed(**inputs).last_hidden_state[mask] - theirs).abs().max()) <= TOLERANCE
-    weights = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(3))
+        assert float((hashed(**inputs).last_hidden_state[mask] - theirs).abs().max()) <= DOUBLE_TOLERANCE
+    weights = torch.randn(theirs.shape, dtype=theirs.dtype, generator=torch.Generator().manual_seed(3))
     (theirs * weights).sum().backward()
     expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
     ours = hashed(**inputs).last_hidden_state[mask]
-    assert float((ours - theirs).detach().abs().max()) <= TOLERANCE
+    assert float((ours - theirs).detach().abs().max()) <= DOUBLE_TOLERANCE
     (ours * weights).sum().backward()
     for name, weight in model.named_parameters():
         if name in expected:
             assert weight.grad is not None
             size = 1 + float(expected[name].abs().max())
-            assert float((weight.grad - expected[name]).abs().max()) <= 1e-4 * size, name
+            assert float((weight.grad - expected[name]).abs().max()) <= DOUBLE_TOLERANCE * size, name
 
 
 def test_transformers_other_kernels_agree() -> None:
@@ -70,7 +73,7 @@ def test_wrong_windows_are_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) 
     inputs = long_inputs("mixed lengths", model.config)
     mask = inputs["attention_mask"].bool()
     theirs = run_reference(model, exits, **inputs).last_hidden_state[mask]
-    assert float((converted(model, exits)(**inputs).last_hidden_state[mask] - theirs).abs().max()) > 1e-3
+    assert float((converted(model, exits)(**inputs).last_hidden_state[mask] - theirs).detach().abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("mask_kind", ["mixed lengths", "left", "holes"])
@@ -127,7 +130,8 @@ def test_the_parts_of_a_layer_report_what_is_counted_from_the_config(family: str
     blocks, reported = list(ADAPTERS[family].blocks(encoder)), [0] * LAYERS
     for block in blocks:
         active = int((exits[ids] >= block.layer).sum())
-        reported[block.layer - 1] += block.attention.matmul_macs(ids.numel(), active, active * ids.numel())
+        tokens = ids.numel() if active else 0
+        reported[block.layer - 1] += block.attention.matmul_macs(tokens, active, active * tokens)
         reported[block.layer - 1] += block.feed_forward.matmul_macs(active)
     table = hashee.ExitTable.from_tensor(exits, num_layers=LAYERS)
     assert reported == [layer.matmul_macs for layer in hashee.count_flops(model.config, ids, table).layers]

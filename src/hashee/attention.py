@@ -78,7 +78,8 @@ class PositionTerms:
         if self.rotary is None:
             return rows
         cosine, sine = (angles[: len(rows), None] for angles in self.rotary)
-        first, second = rows.view(len(rows), heads, -1).to(cosine.dtype).chunk(2, dim=-1)
+        # In single precision, whatever the states have, as transformers does.
+        first, second = rows.view(len(rows), heads, -1).float().chunk(2, dim=-1)
         turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
         return turned.flatten(1).to(rows.dtype)
 

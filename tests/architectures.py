@@ -13,6 +13,7 @@ from transformers import (
     DistilBertConfig,
     ElectraConfig,
     MBartConfig,
+    ModernBertConfig,
     MPNetConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -76,6 +77,13 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "elasticbert": (ElasticBertConfig, BERT_LIKE),
     "electra": (ElectraConfig, BERT_LIKE | {"embedding_size": 16}),
     "mbart": (MBartConfig, BART_LIKE),
+    # A window of four columns on either side, in layers 2 and 3.
+    "modernbert": (
+        ModernBertConfig,
+        BERT_LIKE
+        | {"local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        | {"cls_token_id": 1, "sep_token_id": 2},
+    ),
     "mpnet": (MPNetConfig, BERT_LIKE),
     "roberta": (RobertaConfig, BERT_LIKE),
     "roberta-prelayernorm": (RobertaPreLayerNormConfig, BERT_LIKE),

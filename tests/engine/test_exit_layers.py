@@ -44,6 +44,7 @@ EXIT_LAYERS: dict[str, list[list[str]]] = {
     "elasticbert": BERT_LIKE,
     "electra": BERT_LIKE,
     "mbart": BART_LIKE,
+    "modernbert": BART_LIKE,
     "mpnet": BERT_LIKE,
     "roberta": BERT_LIKE,
     "roberta-prelayernorm": BERT_LIKE,

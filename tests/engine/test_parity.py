@@ -84,7 +84,8 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
 def forms(family: str) -> list[Any]:
     """Return every form of attention that a family has in inference, and how its layers are called."""
     # A position bias is added to scores, which the absorbed form does not have apart from other sums.
-    names = ("plain",) if family == "mpnet" else ("plain", "absorbed")
+    # Nor does it have keys that are turned by their positions.
+    names = ("plain",) if family in ("mpnet", "modernbert") else ("plain", "absorbed")
     calls = ("one by one", "in one call") if family in FUSED else ("one by one",)
     return [
         pytest.param(family, form, call, marks=[needs_kernels] if call == "in one call" else [])
@@ -242,6 +243,7 @@ DROPOUTS = {
     "bart": ("dropout", "attention_dropout", "activation_dropout"),
     "mbart": ("dropout", "attention_dropout", "activation_dropout"),
     "cpt": ("activation_dropout", "attention_dropout"),
+    "modernbert": ("attention_dropout", "embedding_dropout", "mlp_dropout"),
 }
 
 

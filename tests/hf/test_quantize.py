@@ -177,7 +177,8 @@ def test_every_family_answers_nearly_the_same(family: str, kind: str) -> None:
     assert 0 < relative_error(found, expected) <= 0.08
     # A layer that is not quantized, or is twice, would show here.
     blocks = list(model.adapter.blocks(model.hashed_encoder))
-    always = {module for block in blocks for module in (block.output, block.expand, block.contract)}
+    parts = [(block.attention.output, block.feed_forward.expand, block.feed_forward.contract) for block in blocks]
+    always = {module for modules in parts for module in modules}
     names = {module: name for name, module in model.hashed_encoder.named_modules()}
     assert {names[module] for module in always} <= int8_names(quantized)
 
@@ -186,8 +187,9 @@ def test_keys_and_values_stay_float_where_attention_absorbs_them() -> None:
     def quantized_keys(family: str, kind: str) -> list[bool]:
         model = quantize(converted(make_model(family), make_exits(kind)))
         blocks = list(model.adapter.blocks(model.hashed_encoder))
-        assert all(type(block.key) is type(block.value) for block in blocks)
-        return [isinstance(block.key, Int8Linear) for block in blocks]
+        projections = [block.attention.projections for block in blocks]
+        assert all(type(part.key) is type(part.value) for part in projections)
+        return [isinstance(part.key, Int8Linear) for part in projections]
 
     # BERT's first layer looks its projections up; with tokens that exit at 1, all other layers may absorb.
     assert quantized_keys("bert", "random exits") == [False] * LAYERS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hashee.bench.batches import Tokens
-from hashee.cost.macs import layer_cost
+from hashee.cost.macs import dense_macs, layer_cost
 from hashee.families import adapter_for
 from hashee.hf.flops import count_flops
 from hashee.tables.table import ExitTable
@@ -40,7 +40,7 @@ def padded(work: Work) -> int:
     for places in work.batches:
         length = max(len(work.tokens.ids[place]) for place in places)
         n = np.full(len(places), length, dtype=np.int64)
-        total += work.depth * layer_cost(shape, 0, n, n).macs
+        total += dense_macs(shape, work.depth, n)
     return total
 
 

@@ -14,6 +14,19 @@ FOLD_PRICE = 1.3
 SCORE_PRICE = 1.4
 
 
+SMALLEST_BLOCK = 16
+
+
+def block_length(window: int) -> int:
+    """Return how many neighbouring tokens share a band: longer ones mean larger products but more masked pairs."""
+    return max(window, SMALLEST_BLOCK)
+
+
+def band_length(lengths: Any, window: int) -> Any:
+    """Return the keys that each query is laid out with. lengths: tokens of each text, a number or an array."""
+    return np.minimum(lengths, block_length(window) + 2 * window)
+
+
 @dataclass(frozen=True)
 class EncoderShape:
     """The numbers that set the cost of an encoder."""
@@ -26,9 +39,18 @@ class EncoderShape:
     layers_per_group: float = 1
     """Consecutive layers that share one set of weights (ALBERT)."""
     absorbable: bool = True
-    """Whether keys and values can be folded into the query side (not with a position bias)."""
+    """Whether keys and values can be folded into the query side (not with a position bias or rotary positions)."""
     looked_up: bool = False
     """Whether inference looks up what the first layer projects (`hashee.engine.first_layer`)."""
+
+    windows: tuple[int | None, ...] = ()
+    """How far the tokens of each layer see to either side; None, and what is not listed: over the whole text."""
+    gated: bool = False
+    """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
+
+    def window(self, layer: int) -> int | None:
+        """Return how far the tokens of a layer, from 1, see."""
+        return self.windows[layer - 1] if 0 < layer <= len(self.windows) else None
 
     def shares_with_previous(self, layer: int) -> bool:
         """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
@@ -70,15 +92,32 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
     # A text with no active token left costs nothing: nobody reads its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
+    pairs = int((m * keys_read(shape, layer, n)).sum())
     return LayerCost(
         layer=layer,
         active=int(m.sum()),
         projections=times * int((2 * m + 2 * n).sum()) * d * d,
-        attention=times * 2 * int((n * m).sum()) * d,
-        softmax=times * 2 * int((n * m).sum()) * shape.heads,
+        attention=times * 2 * pairs * d,
+        softmax=times * 2 * pairs * shape.heads,
         norms=times * 4 * int(m.sum()) * d,
-        feed_forward=times * 2 * int(m.sum()) * d * shape.inner,
+        feed_forward=times * int(m.sum()) * feed_forward_macs(shape),
     )
+
+
+def dense_macs(shape: EncoderShape, layers: int, n: Counts) -> int:
+    """Count texts of n tokens in a model without exits, by its first layers. n: (texts,)"""
+    return sum(layer_cost(shape, layer, n, n).macs for layer in range(1, layers + 1))
+
+
+def keys_read(shape: EncoderShape, layer: int, n: Counts) -> Counts:
+    """Return the keys that each query of a layer is multiplied with, in texts of n tokens. n: (texts,)"""
+    window = shape.window(layer)
+    return n if window is None else np.asarray(band_length(n, window), dtype=np.int64)
+
+
+def feed_forward_macs(shape: EncoderShape) -> int:
+    """Return the multiply-accumulates of one row in the feed-forward's products; a gate is one product more."""
+    return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
 def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
@@ -112,8 +151,8 @@ def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bo
             projected = np.zeros_like(alive)
         absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
         keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
-        read = alive * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
+        read = keys_read(shape, layer, alive) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
         query_and_output = (1 if looked_up else 2) * d * d
-        rest = active * (query_and_output + 4 * d + 2 * d * shape.inner)
+        rest = active * (query_and_output + 4 * d + feed_forward_macs(shape))
         total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
     return total

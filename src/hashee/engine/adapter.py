@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from torch.nn import Module
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from hashee.cost.macs import EncoderShape
+from hashee.engine.attention import PositionTerms
 from hashee.engine.block import Block
 
 
@@ -46,11 +47,11 @@ class Adapter(ABC):
     )
     """How the classes end whose heads read the first position only; it must hold a token, not padding."""
 
-    def reads_first_row(self, model_class: type) -> bool:
+    def reads_first_row(self, model_class: type, config: Any = None) -> bool:
         """Say whether a model of this class, converted or not, has a head that reads the first position only.
 
         Known of the classes of transformers and of hashee itself; a class of somebody else's may read any position,
-        whatever its name.
+        whatever its name. config: of the model, where a family's heads depend on it; None: as by default.
         """
         dense: type = vars(model_class).get("dense_class", model_class)
         return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
@@ -91,6 +92,10 @@ class Adapter(ABC):
         rows: int = encoder.embeddings.position_embeddings.num_embeddings
         return rows
 
+    def keep_first_layers(self, config: Any, number: int) -> None:
+        """Change a config to that of a model with the first layers only."""
+        config.num_hidden_layers = number
+
     def max_length(self, config: Any) -> int:
         """Return the longest text that the model takes, from a config alone."""
         length: int = config.max_position_embeddings
@@ -103,6 +108,16 @@ class Adapter(ABC):
         Returns (sequences, heads, longest, longest).
         """
         return None
+
+    def position_terms(
+        self, encoder: Any, tokens: Tokens, columns: Tensor, hidden: Tensor
+    ) -> Mapping[str, PositionTerms]:
+        """Return how positions enter the scores, by the `kind` of a layer's attention; nothing where they do not.
+
+        columns: as in `position_bias`; hidden: (tokens, width) what the first layer takes.
+        """
+        bias = self.position_bias(encoder, columns)
+        return {} if bias is None else {"": PositionTerms(bias)}
 
     def final_norm(self, encoder: Any) -> Module | None:
         """Return the norm over the states of all tokens after the last layer, if the family has one."""

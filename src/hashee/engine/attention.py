@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hashee.engine import native
-from hashee.engine.plan import Group, LayerPlan
+from hashee.engine.plan import Group, LayerPlan, Seating
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,47 @@ class Attention:
     """(sequences, heads, longest, longest) added to the scores, in seat order."""
 
 
+@dataclass(frozen=True)
+class PositionTerms:
+    """How positions enter the scores of layers of one kind; made once for a batch."""
+
+    bias: Tensor | None = None
+    """(sequences, heads, longest, longest) added to the scores, in seat order."""
+    rotary: tuple[Tensor, Tensor] | None = None
+    """Cosine and sine of the angles by which queries and keys are turned; (tokens, head width / 2) each."""
+
+    @property
+    def any(self) -> bool:
+        """Whether scores are anything else than products of query and key."""
+        return self.bias is not None or self.rotary is not None
+
+    def select(self, rows: Tensor, sequences: Tensor, longest: int) -> "PositionTerms":
+        """Return the terms of what is left of a batch.
+
+        rows, sequences: (tokens,), (sequences,) what is left, in its order; longest: tokens of the longest sequence.
+        """
+        bias, rotary = self.bias, self.rotary
+        return PositionTerms(
+            bias=None if bias is None else bias.index_select(0, sequences)[..., :longest, :longest],
+            rotary=None if rotary is None else (rotary[0].index_select(0, rows), rotary[1].index_select(0, rows)),
+        )
+
+    def rotate(self, rows: Tensor, heads: int) -> Tensor:
+        """Turn the queries or keys of the first packed rows by their positions, in each head. (rows, width)"""
+        if self.rotary is None:
+            return rows
+        cosine, sine = (angles[: len(rows), None] for angles in self.rotary)
+        # In single precision, whatever the states have, as transformers does.
+        first, second = rows.view(len(rows), heads, -1).float().chunk(2, dim=-1)
+        turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+        return turned.flatten(1).to(rows.dtype)
+
+
 Seated = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values by sequence: (sequences, heads, seats, head width) each."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layer: LayerPlan, attention: Attention) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, layer: Seating, attention: Attention) -> Tensor:
     """Let each active token read every token of its own sequence.
 
     query: (active, width); key, value: (tokens, width). Returns (active, width).
@@ -82,7 +118,7 @@ def attend_looked_up(
     return _attend(seated, layer, attention)
 
 
-def _attend(seated: Callable[[Group], Seated], layer: LayerPlan, attention: Attention) -> Tensor:
+def _attend(seated: Callable[[Group], Seated], layer: Seating, attention: Attention) -> Tensor:
     contexts = []
     for group in layer.groups:
         query, key, value = seated(group)
@@ -152,6 +188,9 @@ def _by_sequence(rows: Tensor, seats: Tensor, heads: int) -> Tensor:
 def _mask(group: Group, bias: Tensor | None, query: Tensor) -> Tensor | None:
     """Combine empty seats and the position bias into what scaled_dot_product_attention adds to the scores."""
     hidden = None if group.occupied is None else group.occupied[:, None, None, :]
+    if group.visible is not None:
+        assert bias is None, "a position bias has no window"
+        return group.visible[:, None]
     if bias is None:
         return hidden
     longest = group.seats.shape[1]

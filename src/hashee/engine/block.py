@@ -7,15 +7,23 @@ from functools import partial
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import LayerNorm, Module
 
 from hashee.cost.macs import absorbing_saves
 from hashee.engine import native
-from hashee.engine.activation import activate, is_gelu
-from hashee.engine.attention import Attention, Weights, attend, attend_absorbed, attend_looked_up
+from hashee.engine.activation import is_gelu
+from hashee.engine.attention import (
+    Attention,
+    PositionTerms,
+    Weights,
+    attend,
+    attend_absorbed,
+    attend_looked_up,
+)
 from hashee.engine.linear import MOST_ROWS, is_bare, is_bare_linear, is_plain_product, project
+from hashee.engine.local_attention import within_window
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections, drop
 from hashee.engine.plan import LayerPlan, Plan
 
 SLICE = 1024
@@ -34,26 +42,19 @@ class Dropout:
 
 @dataclass(frozen=True)
 class Block:
-    """References to the sub-modules of one Hugging Face layer; the parameters stay where they were."""
+    """One Hugging Face layer as an attention part and a feed-forward part; the parameters stay where they were."""
 
     layer: int
     """Exit layer this block belongs to, from 1; several blocks may share one (ALBERT's inner groups)."""
-    query: Module
-    key: Module
-    value: Module
-    output: Module
+    attention: AttentionPart
     attention_norm: Module
-    expand: Module
-    activation: Callable[[Tensor], Tensor]
-    contract: Module
+    feed_forward: FeedForwardPart
     feed_forward_norm: Module
-    heads: int
-    scale: float
     dropout: Dropout
     training: bool
     """Whether dropout is on."""
     pre_norm: bool = False
-    """Norms before the sub-layers (mBART, pre-norm RoBERTa) instead of after the residual sum (BERT)."""
+    """Norms before the sub-layers (mBART, pre-norm RoBERTa, ModernBERT) instead of after the residual sum (BERT)."""
     clamp_half: bool = False
     """Keep float16 states finite, as BART and mBART do."""
 
@@ -97,31 +98,35 @@ def apply_block(
     block: Block,
     hidden: Tensor,
     plan: Plan,
-    bias: Tensor | None = None,
+    positions: PositionTerms | None = None,
     known: Projected | LookedUp | None = None,
 ) -> Step:
     """Run one layer.
 
-    hidden: (tokens, width) packed states; bias: position bias as in `Attention`; known: what is known of the
-    projections already.
+    hidden: (tokens, width) packed states; positions: how they enter the scores; known: what is known of the projections
+    already.
     """
-    layer = plan.layer(block.layer)
+    layer, part = plan.layer(block.layer), block.attention
+    positions = PositionTerms() if positions is None else positions
     dropout = block.dropout if block.training else Dropout()
     active = hidden[: layer.active]
-    attention = Attention(block.heads, block.scale, dropout.scores, bias)
+    attention = Attention(part.heads, part.scale, dropout.scores, positions.bias)
     projected = None
     if known is not None and not isinstance(known, Projected):
+        assert positions.rotary is None and part.window is None, "no family that is looked up has them"
         context = attend_looked_up(known, layer, attention)
     else:
         # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
         source = block.attention_norm(hidden) if block.pre_norm else hidden
-        query = project(block.query, source[: layer.active])
-        if bias is None and dropout.scores == 0 and absorbs(block, plan, layer, known):
-            weights = Weights(block.key.weight, block.value.weight, block.value.bias)  # type: ignore[arg-type]
-            context = attend_absorbed(query, source, weights, layer, heads=block.heads, scale=block.scale)
+        if not positions.any and dropout.scores == 0 and absorbs(block, plan, layer, known):
+            query = part.projections.queries(source[: layer.active])
+            _, key, value = part.projections.modules
+            weights = Weights(key.weight, value.weight, value.bias)  # type: ignore[arg-type]
+            context = attend_absorbed(query, source, weights, layer, heads=part.heads, scale=part.scale)
         else:
-            projected = _project_keys_and_values(block, source, layer.active, known)
-            context = attend(query, projected.key, projected.value, layer, attention)
+            query, projected = _project(part, source, layer.active, positions, known)
+            seated = layer if part.window is None else within_window(layer, part.window)
+            context = attend(query, projected.key, projected.value, seated, attention)
     if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
         return Step(_after_attention(block, dropout, context, active), projected)
     # From here on every row is on its own.
@@ -134,13 +139,13 @@ def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Te
     """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
     if dropout == Dropout() and (kernel := _rest_kernel(block, context, active)) is not None:
         return kernel()
-    attended = _drop(project(block.output, context), dropout.attention_output) + active
+    attended = drop(project(block.attention.output, context), dropout.attention_output) + active
     if not block.pre_norm:
         attended = block.attention_norm(attended)
 
     source = block.feed_forward_norm(attended) if block.pre_norm else attended
-    inner = _drop(activate(block.activation, block.expand, project(block.expand, source)), dropout.activation)
-    updated = _drop(project(block.contract, inner), dropout.feed_forward) + attended
+    inner = drop(block.feed_forward.inner(source), dropout.activation)
+    updated = drop(project(block.feed_forward.contract, inner), dropout.feed_forward) + attended
     if not block.pre_norm:
         updated = block.feed_forward_norm(updated)
 
@@ -161,16 +166,18 @@ def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], 
 
 def rest_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     """Return the weights of what follows attention in the order of `native.rest`, if kernels can do that for rows."""
-    products = (block.output, block.expand, block.contract)
+    part = block.feed_forward
+    products = (block.attention.output, part.expand, part.contract)
     norms = (block.attention_norm, block.feed_forward_norm)
     if (
         block.pre_norm
-        or not is_gelu(block.activation)
+        or part.gated
+        or not is_gelu(part.activation)
         or not all(is_plain_product(module, rows) for module in products)
         or not all(is_bare(norm, LayerNorm) for norm in norms)
     ):
         return None
-    modules = (block.output, block.attention_norm, block.expand, block.contract, block.feed_forward_norm)
+    modules = (block.attention.output, block.attention_norm, part.expand, part.contract, block.feed_forward_norm)
     weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
     vectors = [weight for weight in weights if weight.ndim == 1]
     if (
@@ -189,24 +196,31 @@ def epsilons(block: Block) -> tuple[float, float]:
 
 def absorbs(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None = None) -> bool:
     """Say whether the absorbed form can run here and is the cheaper one for this batch."""
-    if torch.is_grad_enabled() or not (is_bare_linear(block.key) and is_bare_linear(block.value)):
+    part = block.attention.projections
+    if torch.is_grad_enabled() or block.attention.window is not None or not isinstance(part, SeparateProjections):
+        return False
+    if not (is_bare_linear(part.key) and is_bare_linear(part.value)):
         return False
     projected = plan.tokens if known is None else known.changed
-    width: int = block.key.in_features  # type: ignore[assignment]
-    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.heads) > 0)
+    width: int = part.key.in_features  # type: ignore[assignment]
+    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.attention.heads) > 0)
 
 
-def _project_keys_and_values(block: Block, source: Tensor, active: int, known: Projected | None) -> Projected:
-    """Return the keys and values of all tokens; those of frozen tokens are what they were when the layer last ran."""
+def _project(
+    part: AttentionPart, source: Tensor, active: int, positions: PositionTerms, known: Projected | None
+) -> tuple[Tensor, Projected]:
+    """Return the active rows' queries, and the keys and values of all tokens.
+
+    Those of frozen tokens are what they were when the layer last ran. source: (tokens, width).
+    """
     if known is None:
-        return Projected(project(block.key, source), project(block.value, source), changed=active)
+        query, key, value = part.projections.all_three(source, active)
+        query, key = (positions.rotate(rows, part.heads) for rows in (query, key))
+        return query, Projected(key, value, changed=active)
+    query = positions.rotate(part.projections.queries(source[:active]), part.heads)
     if known.changed == 0:
-        return Projected(known.key, known.value, changed=active)
-    fresh = source[: known.changed]
-    key = torch.cat([project(block.key, fresh), known.key[known.changed :]])
-    value = torch.cat([project(block.value, fresh), known.value[known.changed :]])
-    return Projected(key, value, changed=active)
-
-
-def _drop(states: Tensor, probability: float) -> Tensor:
-    return F.dropout(states, probability) if probability > 0 else states
+        return query, Projected(known.key, known.value, changed=active)
+    fresh_key, fresh_value = part.projections.keys_and_values(source[: known.changed])
+    key = torch.cat([positions.rotate(fresh_key, part.heads), known.key[known.changed :]])
+    value = torch.cat([fresh_value, known.value[known.changed :]])
+    return query, Projected(key, value, changed=active)

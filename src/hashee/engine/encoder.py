@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.attention import PositionTerms
 from hashee.engine.block import Block, LookedUp, Projected, Step, apply_block
 from hashee.engine.first_layer import look_up
 from hashee.engine.fused import run_layers_
@@ -101,8 +102,8 @@ class EncoderState:
     network: Network
     reads: Reads
     next_block: int = 0
-    bias: Tensor | None = None
-    """Position bias as in `Attention`."""
+    terms: Mapping[str, PositionTerms] = field(default_factory=dict)
+    """How positions enter the scores, by the `kind` of a layer's attention."""
     known: Mapping[Module, Projected | LookedUp] = field(default_factory=dict)
     """What is known of coming projections, by the key projection that they belong to."""
 
@@ -168,7 +169,7 @@ class EncoderState:
             self,
             hidden=self.hidden.index_select(0, chosen.rows),
             plan=chosen.plan,
-            bias=None if self.bias is None else self.bias.index_select(0, chosen.sequences)[..., :longest, :longest],
+            terms={kind: term.select(chosen.rows, chosen.sequences, longest) for kind, term in self.terms.items()},
             known={key: known.select(chosen.rows) for key, known in self.known.items()},
         )
 
@@ -266,17 +267,18 @@ def start(adapter: Adapter, encoder: Any, batch: Batch, exit_layers: Tensor, *, 
     if first is None:
         hidden = adapter.embed(encoder, tokens).squeeze(0)
     else:
-        hidden, known[blocks[0].key] = first.hidden, first.projected
-    bias = adapter.position_bias(encoder, plan.rows[plan.seats] % max(plan.length, 1)) if plan.tokens else None
+        hidden, known[_identity(blocks[0])] = first.hidden, first.projected
+    columns = plan.rows[plan.seats] % max(plan.length, 1)
+    terms = adapter.position_terms(encoder, tokens, columns, hidden) if plan.tokens else {}
     network = Network(
         layers=layers,
         blocks=blocks,
-        runs=Counter(block.key for block in blocks),
+        runs=Counter(map(_identity, blocks)),
         final_norm=adapter.final_norm(encoder),
         training=encoder.training,
         layer_drop=adapter.layer_drop(encoder) if encoder.training else 0.0,
     )
-    return EncoderState(hidden, plan, network, reads, bias=bias, known=known)
+    return EncoderState(hidden, plan, network, reads, terms=terms, known=known)
 
 
 def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
@@ -285,10 +287,12 @@ def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
     block, known = network.blocks[number], dict(state.known)
     # Once every token is frozen nothing changes any more.
     if plan.active[block.layer] and not (network.layer_drop and torch.rand(()) < network.layer_drop):
-        step = _apply(network.layers[number])(block, hidden, plan, state.bias, known.pop(block.key, None))
+        weights = _identity(block)
+        terms = state.terms.get(block.attention.kind)
+        step = _apply(network.layers[number])(block, hidden, plan, terms, known.pop(weights, None))
         hidden = _put(step.updated, hidden, in_place)
-        if network.runs[block.key] > 1 and step.projected is not None:
-            known[block.key] = step.projected
+        if network.runs[weights] > 1 and step.projected is not None:
+            known[weights] = step.projected
     if network.is_last(number) and network.final_norm is not None:
         hidden = network.final_norm(hidden)
     return replace(state, hidden=hidden, next_block=number + 1, known=known)
@@ -297,14 +301,19 @@ def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
 def _run_to_the_end_(state: EncoderState) -> EncoderState:
     """Run all blocks that are left, those of small batches in one call, writing over the states where that is safe."""
     network = state.network
-    fusable = state.bias is None and not network.training and len(network.runs) == len(network.blocks)
+    fusable = not state.terms and not network.training and len(network.runs) == len(network.blocks)
     for number in range(state.next_block, len(network.blocks)):
         left = network.blocks[number:]
-        if fusable and left[0].key not in state.known and run_layers_(left, state.hidden, state.plan):
+        if fusable and _identity(left[0]) not in state.known and run_layers_(left, state.hidden, state.plan):
             hidden = state.hidden if network.final_norm is None else network.final_norm(state.hidden)
             return replace(state, hidden=hidden, next_block=len(network.blocks), known={})
         state = _run_block(state, in_place=True)
     return state
+
+
+def _identity(block: Block) -> Module:
+    """Return a module that only blocks with the same weights have."""
+    return block.attention.projections.modules[0]
 
 
 def _keep(state: EncoderState, states: list[Tensor]) -> Tensor:

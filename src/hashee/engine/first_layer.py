@@ -96,7 +96,7 @@ class _Lookup:
     def __init__(self, embeddings: Any, block: Block, source: tuple[int, ...]) -> None:
         self.source = source
         norm: nn.LayerNorm = embeddings.LayerNorm
-        linears = [module for module in (block.query, block.key, block.value) if isinstance(module, nn.Linear)]
+        linears = [module for module in block.attention.projections.modules if isinstance(module, nn.Linear)]
         weight = torch.cat([linear.weight.detach() for linear in linears])
         biases = [
             linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
@@ -197,7 +197,7 @@ def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -
         (embeddings, adapter.summed_embeddings),
         (embeddings.LayerNorm, nn.LayerNorm),
     ]
-    modules += [(module, nn.Linear) for module in (block.query, block.key, block.value)]
+    modules += [(module, nn.Linear) for module in block.attention.projections.modules]
     modules += [(module, nn.Embedding) for module in _tables(embeddings)]
     if not all(is_bare(module, kind) for module, kind in modules):
         return False
@@ -208,7 +208,7 @@ def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: Tokens) -
         # Checksums of rows are taken over pairs of entries.
         and embeddings.word_embeddings.embedding_dim % 2 == 0
         # A projection between embeddings and layers would come after the norm.
-        and block.query.in_features == embeddings.LayerNorm.normalized_shape[0]
+        and block.attention.projections.modules[0].in_features == embeddings.LayerNorm.normalized_shape[0]
         and not hasattr(encoder, "embeddings_project")
     )
 
@@ -228,7 +228,7 @@ def _lookup_for(cache: FirstLayerCache, encoder: Any, block: Block) -> _Lookup:
 
 def _fixed_weights(embeddings: Any, block: Block) -> list[Tensor]:
     """Return the weights that every token's projections depend on: all but the word embeddings."""
-    modules = (*_tables(embeddings)[1:], embeddings.LayerNorm, block.query, block.key, block.value)
+    modules = (*_tables(embeddings)[1:], embeddings.LayerNorm, *block.attention.projections.modules)
     return [weight for module in modules for weight in module.parameters()]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from hashee.engine import native
 from hashee.engine.block import Block, absorbs, epsilons, rest_weights
 from hashee.engine.linear import MOST_ROWS, is_plain_product
+from hashee.engine.parts import SeparateProjections
 from hashee.engine.plan import Plan
 
 
@@ -27,22 +28,26 @@ def run_layers_(blocks: Sequence[Block], hidden: Tensor, plan: Plan) -> bool:
         if layer is None:
             return False
         layers.append(layer)
-    shapes = {(block.heads, block.scale, layer.inner) for block, layer in zip(left, layers, strict=True)}
+    parts = [block.attention for block in left]
+    shapes = {(part.heads, part.scale, layer.inner) for part, layer in zip(parts, layers, strict=True)}
     if len(shapes) > 1:
         return False
-    native.layers_(hidden, layers, (plan.seats, plan.alive[0]), heads=left[0].heads, scale=left[0].scale)
+    native.layers_(hidden, layers, (plan.seats, plan.alive[0]), heads=parts[0].heads, scale=parts[0].scale)
     return True
 
 
 def _layer(block: Block, hidden: Tensor, plan: Plan) -> native.Layer | None:
     """Return what the kernel is told of a layer, or None if it cannot run it."""
-    projections = (block.query, block.key, block.value)
-    if block.training or not all(is_plain_product(module, hidden) for module in projections):
+    part = block.attention
+    if block.training or part.window is not None or not isinstance(part.projections, SeparateProjections):
+        return None
+    projections = part.projections.modules
+    if not all(is_plain_product(module, hidden) for module in projections):
         return None
     layer = plan.layer(block.layer)
     absorbed = absorbs(block, plan, layer)
     width = hidden.shape[1]
-    size = width // block.heads
+    size = width // part.heads
     if size % 4 if absorbed else size % 8 or plan.tokens > MOST_ROWS:
         return None
     query, key, value = (module._parameters for module in projections)

@@ -1,6 +1,7 @@
 """Linear layers on packed rows: few rows in kernels made for them."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hashee.engine import native
@@ -27,6 +28,15 @@ def project(module: nn.Module, rows: Tensor) -> Tensor:
             return native.linear(rows, module.weight, module.bias)
     projected: Tensor = module(rows)
     return projected
+
+
+def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Do what `project` does with some rows of a bare linear layer's weight."""
+    plain = not torch.is_grad_enabled() and rows.dtype == weight.dtype == torch.float32
+    on_processor = rows.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    if plain and on_processor and 0 < len(rows) <= MOST_ROWS and native.takes((rows,), (weight,)):
+        return native.linear(rows, weight, bias)
+    return F.linear(rows, weight, bias)
 
 
 def is_plain_product(module: nn.Module, rows: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +28,20 @@ class Group:
     query_seats: Tensor
     """(sequences, width) packed row of each query; seats past a sequence's last active token hold an arbitrary row."""
     sequences: slice
+    visible: Tensor | None = None
+    """(sequences, width, longest) which keys each query sees, where that is not the same for all of them."""
+
+
+class Seating(Protocol):
+    """Where the queries and keys of a layer sit while they meet."""
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """What is laid out side by side."""
+
+    @property
+    def unseat(self) -> Tensor:
+        """(active,) place of each active row among the flattened query seats of all groups, group after group."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +73,13 @@ class LayerPlan:
         """The sequences with a query, laid out side by side with others of like size."""
         return tuple(
             self._group(first, last)
-            for first, last in split_by_size(self.lengths, self.asking, most_seats=self._most_seats)
+            for first, last in split_by_size(self.lengths, self.asking, most_seats=self.most_seats)
             if max(self.asking[first:last])  # sequences with no active token left cost nothing
         )
 
     @property
-    def _most_seats(self) -> int | None:
+    def most_seats(self) -> int | None:
+        """Seats above which a group is split in any case."""
         return MOST_SEATS if self.plan.seats.device.type == "cpu" and not torch.is_grad_enabled() else None
 
     def _group(self, first: int, last: int) -> Group:

@@ -24,6 +24,7 @@ LAYERS = {
     "DistilBertModel": "transformer.layer",
     "ElectraModel": "encoder.layer",
     "MBartEncoder": "layers",
+    "ModernBertModel": "layers",
     "MPNetModel": "encoder.layer",
     "RobertaModel": "encoder.layer",
     "RobertaPreLayerNormModel": "encoder.layer",

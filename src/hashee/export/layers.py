@@ -92,8 +92,9 @@ def update(graph: Graph, block: Block, hidden: str, packing: Packing, readers: R
         attended = g.norm(attended, block.attention_norm)
 
     source = g.norm(attended, block.feed_forward_norm) if block.pre_norm else attended
-    inner = activate(g, g.linear(source, block.expand), block.activation)
-    updated = g.node("Add", g.linear(inner, block.contract), attended)
+    part = block.feed_forward
+    inner = activate(g, g.linear(source, part.expand), part.activation)
+    updated = g.node("Add", g.linear(inner, part.contract), attended)
     return updated if block.pre_norm else g.norm(updated, block.feed_forward_norm)
 
 
@@ -122,8 +123,9 @@ class Attention:
     @classmethod
     def of(cls, block: Block) -> "Attention":
         """Take the projections of a block."""
-        query, key, value, output = map(as_linear, (block.query, block.key, block.value, block.output))
-        return cls(query, key, value, output, block.heads, block.scale)
+        part = block.attention
+        query, key, value, output = map(as_linear, (*part.projections.modules, part.output))
+        return cls(query, key, value, output, part.heads, part.scale)
 
     @property
     def width(self) -> int:

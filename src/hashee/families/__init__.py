@@ -6,6 +6,7 @@ import torch
 import transformers
 from transformers import PreTrainedConfig
 
+from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, Tokens, is_library_class, name_of_own_class
 from hashee.errors import UnsupportedModel
 from hashee.families.albert import AlbertAdapter
@@ -15,6 +16,7 @@ from hashee.families.cpt import CptAdapter
 from hashee.families.distilbert import DistilBertAdapter
 from hashee.families.elasticbert import ElasticBertAdapter
 from hashee.families.electra import ElectraAdapter
+from hashee.families.modernbert import ModernBertAdapter
 from hashee.families.mpnet import MPNetAdapter
 from hashee.families.roberta import CamembertAdapter, RobertaAdapter, XLMRobertaAdapter
 from hashee.families.roberta_prelayernorm import RobertaPreLayerNormAdapter
@@ -50,6 +52,7 @@ ADAPTERS: dict[str, Adapter] = {
         ElectraAdapter(),
         MBartAdapter(),
         MPNetAdapter(),
+        ModernBertAdapter(),
         RobertaAdapter(),
         RobertaPreLayerNormAdapter(),
         XLMRobertaAdapter(),
@@ -81,4 +84,4 @@ def head_reads_first_row(model_or_config: Any) -> bool:
     encoder = getattr(model_or_config, "hashed_encoder", None)
     if encoder is not None:
         return bool(encoder.reads_first_row)
-    return adapter_for(model_or_config.config).reads_first_row(type(model_or_config))
+    return adapter_for(model_or_config.config).reads_first_row(type(model_or_config), model_or_config.config)

@@ -9,6 +9,7 @@ from transformers import AlbertConfig, AlbertModel
 from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, Tokens
 from hashee.engine.block import Block, Dropout
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
 class AlbertAdapter(Adapter):
@@ -34,17 +35,15 @@ class AlbertAdapter(Adapter):
         attention = layer.attention
         return Block(
             layer=number,
-            query=attention.query,
-            key=attention.key,
-            value=attention.value,
-            output=attention.dense,
+            attention=AttentionPart(
+                SeparateProjections(attention.query, attention.key, attention.value),
+                attention.dense,
+                heads=attention.num_attention_heads,
+                scale=attention.attention_head_size**-0.5,
+            ),
             attention_norm=attention.LayerNorm,
-            expand=layer.ffn,
-            activation=layer.activation,
-            contract=layer.ffn_output,
+            feed_forward=FeedForwardPart(layer.ffn, layer.activation, layer.ffn_output),
             feed_forward_norm=layer.full_layer_layer_norm,
-            heads=attention.num_attention_heads,
-            scale=attention.attention_head_size**-0.5,
             # Hugging Face's ALBERT has no dropout after the feed-forward.
             dropout=Dropout(attention_output=attention.output_dropout.p, scores=attention.attention_dropout.p),
             training=layer.training,

@@ -12,6 +12,7 @@ from transformers.models.mbart.modeling_mbart import MBartEncoder
 from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, Tokens
 from hashee.engine.block import Block, Dropout
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
 class BartAdapter(Adapter):
@@ -30,17 +31,15 @@ class BartAdapter(Adapter):
         attention = layer.self_attn
         return Block(
             layer=number,
-            query=attention.q_proj,
-            key=attention.k_proj,
-            value=attention.v_proj,
-            output=attention.out_proj,
+            attention=AttentionPart(
+                SeparateProjections(attention.q_proj, attention.k_proj, attention.v_proj),
+                attention.out_proj,
+                heads=attention.num_heads,
+                scale=attention.scaling,
+            ),
             attention_norm=layer.self_attn_layer_norm,
-            expand=layer.fc1,
-            activation=layer.activation_fn,
-            contract=layer.fc2,
+            feed_forward=FeedForwardPart(layer.fc1, layer.activation_fn, layer.fc2),
             feed_forward_norm=layer.final_layer_norm,
-            heads=attention.num_heads,
-            scale=attention.scaling,
             dropout=Dropout(
                 attention_output=layer.dropout,
                 scores=attention.dropout,

@@ -8,6 +8,7 @@ from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from hashee.engine.adapter import Adapter
 from hashee.engine.block import Block, Dropout
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
 class BertAdapter(Adapter):
@@ -26,17 +27,17 @@ class BertAdapter(Adapter):
         attention_norm, feed_forward_norm = self.norms(layer)
         return Block(
             layer=number,
-            query=attention.query,
-            key=attention.key,
-            value=attention.value,
-            output=layer.attention.output.dense,
+            attention=AttentionPart(
+                SeparateProjections(attention.query, attention.key, attention.value),
+                layer.attention.output.dense,
+                heads=attention.num_attention_heads,
+                scale=attention.attention_head_size**-0.5,
+            ),
             attention_norm=attention_norm,
-            expand=layer.intermediate.dense,
-            activation=layer.intermediate.intermediate_act_fn,
-            contract=layer.output.dense,
+            feed_forward=FeedForwardPart(
+                layer.intermediate.dense, layer.intermediate.intermediate_act_fn, layer.output.dense
+            ),
             feed_forward_norm=feed_forward_norm,
-            heads=attention.num_attention_heads,
-            scale=attention.attention_head_size**-0.5,
             dropout=Dropout(
                 attention_output=layer.attention.output.dropout.p,
                 scores=attention.dropout.p,

@@ -10,6 +10,7 @@ from transformers.models.distilbert.modeling_distilbert import Embeddings
 from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, Tokens
 from hashee.engine.block import Block, Dropout
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
 class DistilBertAdapter(Adapter):
@@ -26,17 +27,15 @@ class DistilBertAdapter(Adapter):
         attention = layer.attention
         return Block(
             layer=number,
-            query=attention.q_lin,
-            key=attention.k_lin,
-            value=attention.v_lin,
-            output=attention.out_lin,
+            attention=AttentionPart(
+                SeparateProjections(attention.q_lin, attention.k_lin, attention.v_lin),
+                attention.out_lin,
+                heads=attention.n_heads,
+                scale=attention.attention_head_size**-0.5,
+            ),
             attention_norm=layer.sa_layer_norm,
-            expand=layer.ffn.lin1,
-            activation=layer.ffn.activation,
-            contract=layer.ffn.lin2,
+            feed_forward=FeedForwardPart(layer.ffn.lin1, layer.ffn.activation, layer.ffn.lin2),
             feed_forward_norm=layer.output_layer_norm,
-            heads=attention.n_heads,
-            scale=attention.attention_head_size**-0.5,
             # Hugging Face's DistilBERT has no dropout after the attention's output projection.
             dropout=Dropout(scores=attention.dropout.p, feed_forward=layer.ffn.dropout.p),
             training=layer.training,

@@ -10,6 +10,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEmbeddings
 from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, Tokens, positions_after_padding
 from hashee.engine.block import Block, Dropout
+from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
 class MPNetAdapter(Adapter):
@@ -23,17 +24,17 @@ class MPNetAdapter(Adapter):
         attention = layer.attention.attn
         return Block(
             layer=number,
-            query=attention.q,
-            key=attention.k,
-            value=attention.v,
-            output=attention.o,
+            attention=AttentionPart(
+                SeparateProjections(attention.q, attention.k, attention.v),
+                attention.o,
+                heads=attention.num_attention_heads,
+                scale=attention.attention_head_size**-0.5,
+            ),
             attention_norm=layer.attention.LayerNorm,
-            expand=layer.intermediate.dense,
-            activation=layer.intermediate.intermediate_act_fn,
-            contract=layer.output.dense,
+            feed_forward=FeedForwardPart(
+                layer.intermediate.dense, layer.intermediate.intermediate_act_fn, layer.output.dense
+            ),
             feed_forward_norm=layer.output.LayerNorm,
-            heads=attention.num_attention_heads,
-            scale=attention.attention_head_size**-0.5,
             dropout=Dropout(
                 attention_output=layer.attention.dropout.p,
                 scores=attention.dropout.p,

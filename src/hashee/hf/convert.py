@@ -49,7 +49,7 @@ def convert(
     config_class = hashed_config_class(type(model.config))
     config = config_class.from_dict(copy.deepcopy(model.config.to_dict()) | {"model_type": config_class.model_type})
     config.architectures = None
-    config.num_hidden_layers = table.num_layers
+    adapter.keep_first_layers(config, table.num_layers)
     config.hashee = {"source_layers": depth, "table": {}, "train_table": None if train_table is None else {}}
     if (own_class := name_of_own_class(type(model))) is not None:
         config.hashee["model_class"] = own_class

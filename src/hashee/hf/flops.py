@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from transformers import PreTrainedConfig
 
-from hashee.cost.macs import BERT_BASE, Counts, LayerCost, executed_macs, layer_cost
+from hashee.cost.macs import BERT_BASE, Counts, LayerCost, dense_macs, executed_macs, layer_cost
 from hashee.data.batching import token_ids
 from hashee.errors import InputError, TableMismatch
 from hashee.families import adapter_for, head_reads_first_row
@@ -110,8 +110,8 @@ def count_flops(
         layers=layers,
         paper_macs=sum(layer.macs for layer in layers),
         executed_macs=executed_macs(shape, n, m, reads_first_row),
-        full_depth_macs=shape.layers * layer_cost(shape, 0, n, n).macs,
-        bert_base_macs=BERT_BASE.layers * layer_cost(BERT_BASE, 0, n, n).macs,
+        full_depth_macs=dense_macs(shape, shape.layers, n),
+        bert_base_macs=dense_macs(BERT_BASE, BERT_BASE.layers, n),
     )
 
 

@@ -80,7 +80,7 @@ class HashedModel(Host):  # type: ignore[misc]
             if isinstance(module, self.adapter.encoder_class) and not isinstance(module, HashedEncoder):
                 module.config.hashee = settings
                 hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
-                hashed.reads_first_row = self.adapter.reads_first_row(type(self))
+                hashed.reads_first_row = self.adapter.reads_first_row(type(self), self.config)
                 self.set_submodule(name, hashed)
                 break
         if checkpointing:

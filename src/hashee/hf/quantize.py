@@ -140,13 +140,14 @@ def _chosen(encoder: Any) -> Iterator[nn.Module]:
     absorbs = adapter.shape(encoder.config).absorbable
     lowest = int(encoder.exit_layers.min())
     for place, block in enumerate(adapter.blocks(encoder)):
-        yield from (block.output, block.expand, block.contract)
+        yield from (block.attention.output, block.feed_forward.expand, block.feed_forward.contract)
         if place == 0 and adapter.summed_embeddings is not None:
             continue  # what the first layer projects is looked up, which beats any product
-        yield block.query
-        # Where tokens have exited, the absorbed form of attention reads few rows of these in float32.
+        first, *others = block.attention.projections.modules
+        yield first
+        # Where tokens have exited, the absorbed form of attention reads few rows of keys' and values' in float32.
         if not absorbs or block.layer <= lowest:
-            yield from (block.key, block.value)
+            yield from others
 
 
 def _pack(weight: Tensor, step: Tensor) -> Any:

@@ -25,6 +25,7 @@ CONVERTED = (
     "elasticbert",
     "electra",
     "mbart",
+    "modernbert",
     "mpnet",
     "roberta",
     "roberta-prelayernorm",

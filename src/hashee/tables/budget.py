@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig
 
-from hashee.cost.macs import EncoderShape, executed_macs, layer_cost
+from hashee.cost.macs import EncoderShape, dense_macs, executed_macs
 from hashee.data.batching import token_ids
 from hashee.errors import InputError, TableError
 from hashee.families import adapter_for, head_reads_first_row
@@ -149,7 +149,7 @@ class Budget:
         return executed_macs(replace(self.shape, layers=num_layers), self.lengths, active, self.reads_first_row)
 
     def _full_macs(self, num_layers: int) -> int:
-        return (self.full_layers or num_layers) * layer_cost(self.shape, 0, self.lengths, self.lengths).macs
+        return dense_macs(self.shape, self.full_layers or num_layers, self.lengths)
 
     @cached_property
     def _text(self) -> Counts:

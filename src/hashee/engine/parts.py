@@ -1,0 +1,157 @@
+"""The two parts of a layer, attention and feed-forward: references to Hugging Face modules, and what each part costs.
+
+A family picks the forms that it needs: separate or fused projections, rotary positions, a window, a gated feed-forward.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Linear, Module
+
+from hashee.engine.activation import activate
+from hashee.engine.linear import is_bare_linear, multiply, project
+
+
+class Projections(Protocol):
+    """What turns states into queries, keys and values; each (rows, width)."""
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The linear layers; the first one is another for every set of weights."""
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Return the queries of some rows."""
+
+    def keys_and_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of some rows."""
+
+    def all_three(self, rows: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries of the first `active` rows, and the keys and values of all."""
+
+
+@dataclass(frozen=True)
+class SeparateProjections:
+    """One linear layer each for queries, keys and values."""
+
+    query: Module
+    key: Module
+    value: Module
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The three linear layers."""
+        return self.query, self.key, self.value
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Return the queries of some rows."""
+        return project(self.query, rows)
+
+    def keys_and_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of some rows."""
+        return project(self.key, rows), project(self.value, rows)
+
+    def all_three(self, rows: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries of the first `active` rows, and the keys and values of all."""
+        return self.queries(rows[:active]), *self.keys_and_values(rows)
+
+
+@dataclass(frozen=True)
+class FusedProjections:
+    """One linear layer whose output is queries, keys and values side by side."""
+
+    query_key_value: Module
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The one linear layer."""
+        return (self.query_key_value,)
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Return the queries of some rows."""
+        return self._part(rows, 0, 1)
+
+    def keys_and_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of some rows."""
+        key, value = self._part(rows, 1, 3).chunk(2, dim=1)
+        return key, value
+
+    def all_three(self, rows: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries of the first `active` rows, and the keys and values of all."""
+        if active < len(rows) and is_bare_linear(self.query_key_value):
+            # Frozen rows are asked nothing, so they need no queries.
+            return self.queries(rows[:active]), *self.keys_and_values(rows)
+        query, key, value = project(self.query_key_value, rows).chunk(3, dim=1)
+        return query[:active], key, value
+
+    def _part(self, rows: Tensor, first: int, last: int) -> Tensor:
+        """Return some thirds of the output, by a product with just these if nothing else hangs on the module."""
+        module = self.query_key_value
+        if not is_bare_linear(module):
+            projected: Tensor = module(rows)
+            width = projected.shape[1] // 3
+            return projected[:, first * width : last * width]
+        assert isinstance(module, Linear)
+        width = module.out_features // 3
+        part = slice(first * width, last * width)
+        return multiply(rows, module.weight[part], None if module.bias is None else module.bias[part])
+
+
+@dataclass(frozen=True)
+class AttentionPart:
+    """How the rows of a layer read each other."""
+
+    projections: Projections
+    output: Module
+    heads: int
+    scale: float
+    kind: str = ""
+    """Which of the adapter's `position_terms` the scores take."""
+    window: int | None = None
+    """Tokens see keys that are at most this far away, counted in columns of the caller's rows; None: all of them."""
+
+    def matmul_macs(self, tokens: int, active: int, pairs: int) -> int:
+        """Return the multiply-accumulates in matrix products of the plain form, for some pairs of query and key."""
+        width = _inputs(self.output)
+        projected = (active + 2 * tokens) * _inputs(self.projections.modules[0]) * width
+        return projected + active * width * _outputs(self.output) + 2 * pairs * width
+
+
+@dataclass(frozen=True)
+class FeedForwardPart:
+    """What every row goes through on its own: contract(activation(expand(row)))."""
+
+    expand: Module
+    activation: Callable[[Tensor], Tensor]
+    contract: Module
+    gated: bool = False
+    """The second half of what `expand` gives multiplies the activation of the first half (GLU)."""
+
+    def inner(self, rows: Tensor) -> Tensor:
+        """Return what `contract` takes: (rows, width) -> (rows, inner width)."""
+        expanded = project(self.expand, rows)
+        if not self.gated:
+            return activate(self.activation, self.expand, expanded)
+        signal, gate = expanded.chunk(2, dim=-1)
+        return activate(self.activation, self.expand, signal) * gate
+
+    def matmul_macs(self, active: int) -> int:
+        """Return the multiply-accumulates in matrix products."""
+        return active * sum(_inputs(module) * _outputs(module) for module in (self.expand, self.contract))
+
+
+def drop(states: Tensor, probability: float) -> Tensor:
+    """Drop entries where a probability is given."""
+    return F.dropout(states, probability) if probability > 0 else states
+
+
+def _inputs(module: Module) -> int:
+    size: int = module.in_features  # type: ignore[assignment]
+    return size
+
+
+def _outputs(module: Module) -> int:
+    size: int = module.out_features  # type: ignore[assignment]
+    return size

@@ -11,7 +11,8 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 import hashee
 from architectures import FAMILIES, LAYERS, converted, encoder_of, make_exits, make_ids, make_mask, make_model, padded
-from hashee.engine.local_attention import Bands, band_length, block_length, within_window
+from hashee.cost.macs import band_length, block_length
+from hashee.engine.local_attention import Bands, within_window
 from hashee.engine.plan import make_plan
 from hashee.engine.reference import run_reference
 from hashee.families import ADAPTERS

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hashee.errors import HasheeError
 from hashee.evaluating.opening import Opened
-from hashee.fitting.encoding import Encoded
 from hashee.predict import Batching, make_batches
 from hashee.speed.rounds import alternate
+from hashee.tasks.encoding import Encoded
 from hashee.tasks.task import Examples, Kind, Task
 from hashee.texts import Text
 

@@ -12,9 +12,10 @@ from hashee.evaluating.figure import draw_tradeoff
 from hashee.evaluating.points import DENSE, STATIC, Point, with_front, write_points
 from hashee.evaluating.settings import OWN, SPEEDUPS, TABLES
 from hashee.fitting import FitSettings, fit
-from hashee.fitting.entry import complete_settings, quiet_transformers
+from hashee.fitting.entry import complete_settings
 from hashee.fitting.settings import HASHES
 from hashee.packages import require
+from hashee.pretrained import quiet_transformers
 from hashee.table import ExitTable
 from hashee.tasks.task import TaskData
 from hashee.threads import torch_threads

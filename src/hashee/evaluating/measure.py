@@ -15,14 +15,13 @@ from hashee.evaluating.evaluation import About, DenseModel, Evaluation, Example,
 from hashee.evaluating.opening import Array, Opened, open_dense, open_model, read_run
 from hashee.evaluating.settings import AUTO, EvaluateSettings
 from hashee.explain import Explanation
-from hashee.fitting.entry import quiet_transformers
 from hashee.flops import FlopCount, count_flops
-from hashee.packages import require
+from hashee.pretrained import quiet_transformers
 from hashee.speed.machine import describe_machine
 from hashee.speed.worker import peak_memory_mb
 from hashee.tasks.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.tasks.loading import load_task
-from hashee.tasks.metrics import score
+from hashee.tasks.predictions import predictions, scores
 from hashee.tasks.submission import write_submission
 from hashee.tasks.task import Examples, Kind, Task, TaskData
 from hashee.threads import torch_threads, usable_cores
@@ -61,7 +60,6 @@ def evaluate(
     or what `load_task` takes. split: dev or test; by default test, or dev if test has no answers to compare with.
     settings, changes: the fields of `EvaluateSettings`.
     """
-    require("accelerate", "train", "evaluating")
     settings = _complete(settings, changes | ({} if split is None else {"split": split}))
     data = data if isinstance(data, TaskData) else load_task(data)
     split, why = split_of(data, settings)
@@ -148,15 +146,12 @@ def examples_of(data: TaskData, settings: EvaluateSettings) -> Examples:
 
 def _answered(opened: Opened, examples: Examples, full_layers: int, progress: bool) -> _Answered:
     """Let a model answer all examples; this also warms it up."""
-    from hashee.fitting.evaluation import predictions  # noqa: PLC0415  # accelerate is an extra
-
     cost = _cost(opened, examples, full_layers)
     logits = answer(opened, examples, progress)
     answers = predictions(opened.task, logits)
     quality = None
     if examples.targets is not None:
-        measured = score(opened.task, answers, examples.targets)
-        quality = {name: float(value) for name, value in measured.items()}
+        quality = scores(opened.task, logits, examples.targets)
     return _Answered(opened, logits, answers, quality, cost)
 
 

@@ -27,13 +27,13 @@ from hashee.evaluating.settings import EvaluateSettings
 from hashee.export import export_onnx
 from hashee.export.folder import DESCRIPTION, GRAPH
 from hashee.export.runtime import ExportedModel
-from hashee.fitting.encoding import Encoder
 from hashee.loading import load
 from hashee.model import HashedModel, check_finite
 from hashee.packages import require
 from hashee.predict import Batching, Scorer, answers_in, predict, run_in_torch
 from hashee.pretrained import read_pretrained
 from hashee.table import ExitTable
+from hashee.tasks.encoding import Encoder
 from hashee.tasks.task import Kind, Task
 from hashee.texts import Text
 from hashee.threads import usable_cores

@@ -19,12 +19,12 @@ from hashee.adapters import Adapter, adapter_for
 from hashee.convert import convert
 from hashee.embedded import minilm_folder
 from hashee.errors import CheckpointError, InputError, UnsupportedModel
-from hashee.fitting.encoding import Encoder
 from hashee.fitting.settings import EMBEDDED
 from hashee.model import check_finite
 from hashee.pretrained import read_pretrained
 from hashee.table import ExitTable
 from hashee.tasks import Kind, Task
+from hashee.tasks.encoding import Encoder
 
 _PROBLEMS = {
     Kind.CLASSES: "single_label_classification",

@@ -2,8 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hashee.errors import InputError
 from hashee.fitting.settings import INDIFFERENT, FitSettings
 from hashee.packages import require
+from hashee.pretrained import quiet_transformers
 from hashee.threads import torch_threads
 
 if TYPE_CHECKING:
@@ -175,19 +174,3 @@ def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Proc
     if settings.table is not None:
         found.pop("hash")
     return replace(settings, search=None, **found)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' reports and bars from burying ours."""
-    from transformers.utils import logging  # noqa: PLC0415
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hashee.fitting.encoding import Encoded
 from hashee.fitting.json_files import json_text, read_json, write_json
 from hashee.fitting.model_card import model_card
 from hashee.fitting.processes import Processes
@@ -19,6 +18,7 @@ from hashee.fitting.stage import RECORD, STARTED, StageRecord
 from hashee.fitting.stages import WORK, Candidate, Dense, Fit
 from hashee.loading import load
 from hashee.tasks import Examples, TaskData
+from hashee.tasks.encoding import Encoded
 
 RUN = "run.json"
 REPLACED = "replaced.json"

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from hashee.fitting.encoding import Encoded
 from hashee.fitting.processes import Processes
 from hashee.flops import count_flops
 from hashee.table import ExitTable
+from hashee.tasks.encoding import Encoded
 from hashee.threads import usable_cores
 
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")

@@ -12,7 +12,6 @@ from hashee.checkpoint import read_table
 from hashee.convert import convert
 from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, open_backbone, weights_fingerprint
-from hashee.fitting.encoding import Encoded
 from hashee.fitting.evaluation import logits_for, scores
 from hashee.fitting.json_files import fingerprint_of, read_json, write_json
 from hashee.fitting.objective import Objective
@@ -25,6 +24,7 @@ from hashee.fitting.teacher import teacher_logits
 from hashee.fitting.trainer import Job
 from hashee.table import ExitTable, tokenizer_fingerprint
 from hashee.tasks import Examples, Recipe, TaskData
+from hashee.tasks.encoding import Encoded
 
 WORK = "work"
 """Folder, in the output, of what is only needed until the fit is finished."""

@@ -17,7 +17,6 @@ from hashee.checkpoint import read_table
 from hashee.errors import InputError, TableError
 from hashee.fitting.backbone import Backbone, weights_fingerprint
 from hashee.fitting.clocked import Clock, table_for_time
-from hashee.fitting.encoding import Array, Encoded
 from hashee.fitting.json_files import fingerprint_of, read_json, write_json
 from hashee.fitting.settings import MACS, TIME, FitSettings
 from hashee.hashing.budgeted import Scale, Seen, check_possible
@@ -28,6 +27,7 @@ from hashee.labelled import groups_of
 from hashee.predict import Batching, make_batches
 from hashee.table import ExitTable
 from hashee.tasks import Examples, Kind, TaskData
+from hashee.tasks.encoding import Array, Encoded
 from hashee.texts import Text
 
 _MEASURED = 20_000

@@ -9,9 +9,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from hashee.files import replaced_atomically
-from hashee.fitting.encoding import Encoded
 from hashee.fitting.evaluation import logits_for
 from hashee.fitting.processes import Processes
+from hashee.tasks.encoding import Encoded
 
 Array = NDArray[Any]
 

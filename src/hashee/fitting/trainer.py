@@ -18,7 +18,6 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
 
 from hashee.errors import HasheeError
 from hashee.fitting.checkpoints import Checkpoints
-from hashee.fitting.encoding import Encoded
 from hashee.fitting.interruption import Interruption
 from hashee.fitting.objective import Objective
 from hashee.fitting.processes import Processes
@@ -26,6 +25,7 @@ from hashee.fitting.progress import Progress
 from hashee.fitting.settings import FitSettings
 from hashee.fitting.steps import Steps, share_of_step
 from hashee.tasks import Recipe
+from hashee.tasks.encoding import Encoded
 from hashee.versions import NEEDED_BY_FIT, check_private
 
 check_private(transformers, NEEDED_BY_FIT)

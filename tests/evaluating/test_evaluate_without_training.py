@@ -21,7 +21,7 @@ try:
     main()
 finally:
     loaded = {name for name in sys.modules if name.startswith("hashee.fitting.")}
-    light = {"hashee.fitting.settings", "hashee.fitting.stopping"}  # options and signals
+    light = {f"hashee.fitting.{name}" for name in ("settings", "distillation", "stopping")}  # options and signals
     assert loaded <= light, loaded - light
 """
 

@@ -12,7 +12,7 @@ import torch
 from hashee.errors import InputError
 from hashee.evaluating.answers import agreement, answer, confidence, losses, spread, time_rounds
 from hashee.evaluating.evaluation import About, DenseModel, Evaluation, Example, Provenance
-from hashee.evaluating.opening import Array, Opened, open_dense, open_model, read_run
+from hashee.evaluating.opening import Array, Opened, open_dense, open_model
 from hashee.evaluating.settings import AUTO, EvaluateSettings
 from hashee.explain import Explanation
 from hashee.flops import FlopCount, count_flops
@@ -22,6 +22,7 @@ from hashee.speed.worker import peak_memory_mb
 from hashee.tasks.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.tasks.loading import load_task
 from hashee.tasks.predictions import predictions, scores
+from hashee.tasks.run_record import RunRecord, read_run
 from hashee.tasks.submission import write_submission
 from hashee.tasks.task import Examples, Kind, Task, TaskData
 from hashee.threads import torch_threads, usable_cores
@@ -67,7 +68,7 @@ def evaluate(
     with quiet_transformers(), torch_threads(settings.threads):
         opened = open_model(model, data.task, settings, tokenizer)
         run = read_run(opened.source)
-        max_length = settings.max_length or (run or {"settings": {}})["settings"].get("max_length")
+        max_length = settings.max_length or (None if run is None else run.settings.get("max_length"))
         full_layers = _full_layers(opened, run)
         answered = _answered(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
         memory = peak_memory_mb()
@@ -167,19 +168,19 @@ def _cost(opened: Opened, examples: Examples, full_layers: int) -> FlopCount:
     return replace(cost, executed_macs=cost.full_depth_macs)
 
 
-def _full_layers(opened: Opened, run: dict[str, Any] | None) -> int:
-    fitted = (run or {}).get("backbone", {}).get("layers", 0)
+def _full_layers(opened: Opened, run: RunRecord | None) -> int:
+    fitted = 0 if run is None else run.backbone.layers
     converted = (getattr(opened.config, "hashee", None) or {}).get("source_layers", 0)
     return max(opened.layers, int(converted), int(fitted))
 
 
-def _dense_source(settings: EvaluateSettings, opened: Opened, run: dict[str, Any] | None) -> str | None:
+def _dense_source(settings: EvaluateSettings, opened: Opened, run: RunRecord | None) -> str | None:
     """Return the folder of the dense model to compare with, if one was named or a fit left one."""
     if settings.dense != AUTO:
         return settings.dense
     if opened.table is None:
         return None
-    named = ((run or {}).get("dense") or {}).get("folder")
+    named = None if run is None or run.dense is None else run.dense.folder
     for folder in (Path(opened.source) / "dense", Path(named) if named else None):
         if folder is not None and (folder / "config.json").is_file():
             return str(folder)
@@ -289,9 +290,9 @@ def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> Abou
     )
 
 
-def _provenance(data: TaskData, run: dict[str, Any] | None, opened: Opened, settings: EvaluateSettings) -> Provenance:
+def _provenance(data: TaskData, run: RunRecord | None, opened: Opened, settings: EvaluateSettings) -> Provenance:
     own = torch.get_num_threads() if opened.backend == "torch" else usable_cores()
-    fitted_on = (run or {}).get("data", {}).get("fingerprint")
+    fitted_on = None if run is None else run.data.fingerprint
     return Provenance(data.fingerprint, data.notes, fitted_on, describe_machine(settings.threads or own))
 
 

@@ -1,7 +1,6 @@
 """Opening what is evaluated: converted, dense or exported, from a folder or as it is."""
 
 import copy
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,9 +33,12 @@ from hashee.predict import Batching, Scorer, answers_in, predict, run_in_torch
 from hashee.pretrained import read_pretrained
 from hashee.table import ExitTable
 from hashee.tasks.encoding import Encoder
+from hashee.tasks.run_record import read_run
 from hashee.tasks.task import Kind, Task
 from hashee.texts import Text
 from hashee.threads import usable_cores
+
+__all__ = ["Opened", "open_dense", "open_model", "read_run"]
 
 Array = NDArray[Any]
 Run = Callable[[dict[str, Array]], Array]
@@ -221,12 +223,3 @@ def _tokenizer(model: Any) -> Any:
     if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
     return model.tokenizer if hashed else read_pretrained(AutoTokenizer, source, "tokenizer")
-
-
-def read_run(folder: str | Path) -> dict[str, Any] | None:
-    """Return what the run.json of a fitted folder says, or None if there is none that can be read."""
-    try:
-        run = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return run if isinstance(run, dict) and "settings" in run else None

@@ -11,6 +11,7 @@ from hashee.errors import InputError
 from hashee.fitting.settings import INDIFFERENT, FitSettings
 from hashee.packages import require
 from hashee.pretrained import quiet_transformers
+from hashee.tasks.run_record import RunRecord
 from hashee.threads import torch_threads
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class FitResult:
 
     model: Any
     """The fitted model, in eval mode; its folder can be opened with `from_pretrained` and `hashee.load`."""
-    run: dict[str, Any]
+    run: RunRecord
     """What `run.json` holds: metrics, macs, seconds, settings, versions, ..."""
     folder: Path
 

@@ -15,7 +15,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,7 @@ class Study:
                 ExitTable.never(VOCABULARY, settings["depth"]).save(output / NEVER)
                 settings |= {"hash": "auto", "table": output / NEVER}
             fitted = hashee.fit(output=output, **settings, overwrite=True)
-            self._write(run, fitted.run)
+            self._write(run, fitted.run.to_dict())
             if run.name == "random":
                 self._write_inconsistent(run, fitted)
             shutil.rmtree(output, ignore_errors=True)
@@ -250,7 +250,9 @@ class Study:
             for split, examples in (("dev", fit.data.dev), ("test", test))
         }
         macs = macs_of(fit.backbone.config, table, fit.encoder(test), "test", reads_first_row=True)
-        self._write(replace(run, name="random-inconsistent"), fitted.run | {"metrics": metrics, "macs": macs})
+        self._write(
+            replace(run, name="random-inconsistent"), fitted.run.to_dict() | {"metrics": metrics, "macs": asdict(macs)}
+        )
 
     def _write(self, run: Run, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}

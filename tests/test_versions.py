@@ -17,12 +17,7 @@ from hashee.errors import HasheeError
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hashee"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-KNOWN = {
-    name
-    for table in (versions.NEEDED_BY_MODELS, versions.NEEDED_BY_FIT, versions.OPTIONAL)
-    for names in table.values()
-    for name in names
-}
+KNOWN = {name for table in (versions.NEEDED_BY_MODELS, versions.OPTIONAL) for names in table.values() for name in names}
 
 
 def declared() -> dict[str, str]:
@@ -86,7 +81,6 @@ def test_every_private_part_of_other_libraries_is_known_and_in_the_docs() -> Non
 def test_what_is_needed_is_there() -> None:
     for library in (torch, transformers):
         versions.check_private(library, versions.NEEDED_BY_MODELS)
-        versions.check_private(library, versions.NEEDED_BY_FIT)
 
 
 def test_what_is_gone_is_named() -> None:
@@ -101,4 +95,4 @@ def test_what_is_gone_is_named() -> None:
         versions.check_private(library, versions.NEEDED_BY_MODELS)
     library = SimpleNamespace(__name__="transformers", __version__="9.9")
     with pytest.raises(HasheeError, match=r"transformers 9\.9 has no transformers\.\w+\._"):
-        versions.check_private(library, versions.NEEDED_BY_FIT)
+        versions.check_private(library, versions.NEEDED_BY_MODELS)

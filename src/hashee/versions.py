@@ -15,10 +15,6 @@ NEEDED_BY_MODELS: Mapping[str, tuple[str, ...]] = {
     "transformers.AutoModel": ("_model_mapping",),
 }
 """Checked when the model families are imported."""
-NEEDED_BY_FIT: Mapping[str, tuple[str, ...]] = {
-    "transformers.Trainer": ("_prepare_inputs", "_save_rng_state", "_load_from_checkpoint"),
-}
-"""Checked when training starts."""
 OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "torch": ("_make_per_channel_quantized_tensor",),
     "torch.ops.quantized": ("linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"),
@@ -26,7 +22,6 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "torch.Tensor": ("_is_hf_initialized",),
     "transformers.PreTrainedModel": ("_hf_peft_config_loaded",),
     "transformers.GradientCheckpointingLayer": ("_gradient_checkpointing_func",),
-    "transformers.Trainer": ("_initial_global_step",),
     "transformers.TrainingArguments": ("_n_gpu",),
 }
 """Used where they are there, or only by an option that is named in the docs."""

@@ -14,7 +14,7 @@ from transformers import TrainerState
 from hashee.errors import HasheeError
 from hashee.training import fit, stages
 from hashee.training.checkpoints import Checkpoints, last_complete
-from hashee.training.objective import Objective
+from hashee.training.objective import TargetLoss
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "warm_start": False, "quiet": True}
@@ -41,7 +41,7 @@ def undisturbed(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def stopped(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its 15th step, two checkpoints after its beginning."""
     output = tmp_path_factory.mktemp("stopped") / "out"
-    loss, calls = Objective.loss, []
+    loss, calls = TargetLoss.__call__, []
 
     def killed(*arguments: Any) -> torch.Tensor:
         calls.append(1)
@@ -50,7 +50,7 @@ def stopped(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return loss(*arguments)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Objective, "loss", killed)
+        patch.setattr(TargetLoss, "__call__", killed)
         fit(task=make_data(train=EXAMPLES), backbone=str(backbone), output=output, **OPTIONS)
     assert sorted(path.name for path in checkpoints(output).iterdir()) == ["checkpoint-12", "checkpoint-6"]
     return output
@@ -131,7 +131,7 @@ def test_a_best_checkpoint_that_is_gone_is_one_line(
 ) -> None:
     """The first look at dev is the best, and somebody deletes its checkpoint before the last step."""
     output, options = tmp_path / "out", OPTIONS | {"task": make_data(train=EXAMPLES), "backbone": str(backbone)}
-    loss, steps, looks = Objective.loss, [], []
+    loss, steps, looks = TargetLoss.__call__, [], []
 
     def worse_and_worse(*arguments: Any) -> dict[str, float]:
         looks.append(1)
@@ -148,7 +148,7 @@ def test_a_best_checkpoint_that_is_gone_is_one_line(
         monkeypatch.context() as patch,
         pytest.raises(HasheeError, match=r"the best checkpoint, .*, is gone; train"),
     ):
-        patch.setattr(Objective, "loss", removed)
+        patch.setattr(TargetLoss, "__call__", removed)
         fit(output=output, **options)
     looks.clear()
     run = fit(output=output, resume=True, **options).run

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from fitting_data import TAGS, make_examples
 
+from hashee.data.encoding import Encoder
 from hashee.data.task import Examples, Kind, Task
 from hashee.errors import InputError
-from hashee.training.encoding import Encoder
 from hashee.training.evaluation import predictions
 
 TAGGING = Task("tags", Kind.TAGS, TAGS, "tag_accuracy")

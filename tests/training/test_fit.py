@@ -126,6 +126,32 @@ def test_distillation_follows_the_dense_model(fitted: FitResult, backbone: Path,
     assert taught.run["metrics"]["test"]["score"] >= 0.9
 
 
+def test_texts_without_labels_are_learnt_from_the_dense_model(
+    fitted: FitResult, backbone: Path, tmp_path: Path
+) -> None:
+    other = make_data()
+    data = TaskData(other.task, Examples(other.train.texts, None), other.dev, other.test, "unlabelled")
+    options: dict[str, Any] = {"task": data, "dense": fitted.folder / "dense", "epochs": 4}
+    taught = quick(tmp_path / "taught", backbone, distill=1.0, **options)
+    assert taught.run["metrics"]["test"]["score"] >= 0.9
+    with pytest.raises(InputError, match="no labels; distill a fitted model"):
+        quick(tmp_path / "alone", backbone, **options)
+
+
+def test_hidden_states_are_distilled(fitted: FitResult, backbone: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"dense": fitted.folder / "dense", "warm_start": True, "distill": 1.0}
+    apart = []
+    for name, weight in (("without", 0.0), ("with", 10.0)):
+        quick(tmp_path / name, backbone, distill_hidden=weight, **options)
+        student = hashee.load(tmp_path / name)
+        teacher = AutoModelForSequenceClassification.from_pretrained(fitted.folder / "dense").eval()
+        inputs = AutoTokenizer.from_pretrained(backbone)(list(make_data().dev.texts), padding=True, return_tensors="pt")
+        with torch.no_grad():
+            states = [each(**inputs, output_hidden_states=True).hidden_states[-1][:, 0] for each in (student, teacher)]
+        apart.append(float((states[0] - states[1]).square().mean()))
+    assert apart[1] < 0.7 * apart[0]
+
+
 @pytest.mark.parametrize("kind", [Kind.CLASSES, Kind.TAGS])
 def test_small_micro_batches_take_the_same_steps(kind: Kind, plain_backbone: Path, tmp_path: Path) -> None:
     data = make_data(kind, train=40)

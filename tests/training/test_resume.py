@@ -22,7 +22,7 @@ from hashee.errors import InputError
 from hashee.training import fit
 from hashee.training.checkpoints import last_complete
 from hashee.training.entry import complete_settings
-from hashee.training.objective import Objective
+from hashee.training.objective import TargetLoss
 from hashee.training.stopping import Terminated, sigterm_raises
 
 EXAMPLES = 48
@@ -94,7 +94,7 @@ def test_control_c_finishes_the_step_and_loses_nothing(
     cadence: Any, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, whole = cadence
-    loss, calls = Objective.loss, []
+    loss, calls = TargetLoss.__call__, []
 
     def interrupted(*arguments: Any) -> torch.Tensor:
         calls.append(1)
@@ -103,7 +103,7 @@ def test_control_c_finishes_the_step_and_loses_nothing(
         return loss(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Objective, "loss", interrupted)
+        patch.setattr(TargetLoss, "__call__", interrupted)
         fit(task=make_data(train=EXAMPLES), output=tmp_path / "out", **options)
     assert len(calls) == stop_at, "no step after the interruption"
     last = last_complete(tmp_path / "out" / "work" / "frequency" / "checkpoints")
@@ -137,7 +137,7 @@ def test_the_command_says_how_to_go_on(backbone: Path, tmp_path: Path, monkeypat
         raise AssertionError("Ctrl-C pressed twice ends at once")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Objective, "loss", interrupted)
+        patch.setattr(TargetLoss, "__call__", interrupted)
         result = CliRunner().invoke(app, options)
     assert result.exit_code == 130
     resume = f"hashee fit --output '{tmp_path / 'out dir'}' --resume"
@@ -185,7 +185,7 @@ def test_sigterm_finishes_the_step_and_exits_with_143(backbone: Path, tmp_path: 
 
 def test_sigterm_loses_nothing(cadence: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options, whole = cadence
-    loss, calls = Objective.loss, []
+    loss, calls = TargetLoss.__call__, []
 
     def terminated(*arguments: Any) -> torch.Tensor:
         calls.append(1)
@@ -194,7 +194,7 @@ def test_sigterm_loses_nothing(cadence: Any, tmp_path: Path, monkeypatch: pytest
         return loss(*arguments)
 
     with monkeypatch.context() as patch, sigterm_raises(), pytest.raises(Terminated):
-        patch.setattr(Objective, "loss", terminated)
+        patch.setattr(TargetLoss, "__call__", terminated)
         fit(task=make_data(train=EXAMPLES), output=tmp_path / "out", **options)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert len(calls) == 8, "no step after the signal"
@@ -206,7 +206,7 @@ def test_a_signal_that_is_ignored_stays_ignored(
     backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever starts a run with nohup, or in the background of a script, wants it to go on."""
-    loss = Objective.loss
+    loss = TargetLoss.__call__
 
     def disturbed(*arguments: Any) -> torch.Tensor:
         signal.raise_signal(signal.SIGINT)
@@ -214,7 +214,7 @@ def test_a_signal_that_is_ignored_stays_ignored(
 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        monkeypatch.setattr(Objective, "loss", disturbed)
+        monkeypatch.setattr(TargetLoss, "__call__", disturbed)
         options = OPTIONS | {"warm_start": False, "epochs": 1}
         fit(task=make_data(train=EXAMPLES), backbone=str(backbone), output=tmp_path / "out", **options)
     finally:

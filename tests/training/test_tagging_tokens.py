@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
+from hashee.data.encoding import Encoded, Encoder
 from hashee.data.task import Examples, Kind, Task
 from hashee.embedded import minilm_folder
 from hashee.evaluation import evaluate
 from hashee.training import fit
-from hashee.training.encoding import Encoded, Encoder
 from hashee.training.evaluation import predictions, scores
 from small_tokenizer import make_byte_level_tokenizer, make_tokenizer
 

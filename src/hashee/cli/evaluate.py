@@ -65,7 +65,7 @@ def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) ->
 
 def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
     """Read the examples that were named, or else those that the model was fitted to."""
-    from hashee.evaluation.opening import read_run
+    from hashee.data.run_record import read_run
 
     given = {name: value for name, value in given.items() if value is not None}
     if "task" in given:
@@ -73,7 +73,7 @@ def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
     run = read_run(folder)
     if run is None:
         raise InputError(f"{folder} has no run.json that says what it was fitted to; name a task with --task")
-    stored = {name: run["settings"].get(name) for name in (*_DATA, "limit")}
+    stored: dict[str, Any] = {name: run.settings.get(name) for name in (*_DATA, "limit")}
     if not isinstance(stored["task"], str):
         raise InputError(f"the model in {folder} was given its data in Python; name the task with --task")
     return FitSettings(output=Path(), **(stored | given)).load_data()

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from hashee.cli.options import option
 from hashee.cost.threads import wait_passively
+from hashee.data.run_record import Metrics, RunRecord
 from hashee.training.settings import PANELS, TIME, FitSettings
 from hashee.training.stopping import how_it_stopped, sigterm_raises
 
@@ -38,28 +39,29 @@ def fit(context: typer.Context, **options: Any) -> None:
         Console().print(summary(result.run, result.folder), highlight=False)
 
 
-def summary(run: dict[str, Any], folder: Path) -> Table:
+def summary(run: RunRecord, folder: Path) -> Table:
     """Return the outcome as a table."""
-    table = Table(title=f"{run['task']['name']}: saved to {folder}", title_justify="left")
+    table = Table(title=f"{run.task.name}: saved to {folder}", title_justify="left")
     for column in ("", "dev", "test", "MACs per text"):
         table.add_column(column, justify="left" if column == "" else "right")
-    macs = run["macs"]
-    if run["dense"] is not None:
-        dense = macs["dense_per_text"] * run["dense"]["layers"] / run["backbone"]["layers"]
-        table.add_row("dense", *_cells(run["dense"]["metrics"]), f"{dense / 1e6:,.0f} M")
-    less = f"{macs['executed_per_text'] / 1e6:,.0f} M ({macs['executed_speedup']:.1f}x less than the backbone)"
-    table.add_row(f"by {run['table']['method']}", *_cells(run["metrics"]), less)
-    if "summary" in run:
+    macs = run.macs
+    if run.dense is not None:
+        dense = macs.dense_per_text * run.dense.layers / run.backbone.layers
+        table.add_row("dense", *_cells(run.dense.metrics), f"{dense / 1e6:,.0f} M")
+    less = f"{macs.executed_per_text / 1e6:,.0f} M ({macs.executed_speedup:.1f}x less than the backbone)"
+    table.add_row(f"by {run.table.method}", *_cells(run.metrics), less)
+    if run.summary is not None:
         means = [
             "" if values is None else f"{values['score']['mean']:.4f} ± {values['score']['std']:.4f}"
-            for values in (run["summary"]["dev"], run["summary"]["test"])
+            for values in (run.summary["dev"], run.summary["test"])
         ]
-        table.add_row(f"mean of {len(run['seeds'])} seeds", *means, "")
+        table.add_row(f"mean of {len(run.seeds or ())} seeds", *means, "")
     return table
 
 
-def _cells(metrics: dict[str, Any]) -> list[str]:
-    return ["" if metrics[split] is None else f"{metrics[split]['score']:.4f}" for split in ("dev", "test")]
+def _cells(metrics: Metrics) -> list[str]:
+    measured = [metrics[split] for split in ("dev", "test")]
+    return ["" if each is None else f"{each['score']:.4f}" for each in measured]
 
 
 def _is_main() -> bool:

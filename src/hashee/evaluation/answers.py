@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from hashee.cost.rounds import alternate
 from hashee.data.batching import Batching, make_batches
+from hashee.data.encoding import Encoded
 from hashee.data.task import Examples, Kind, Task
 from hashee.data.texts import Text
 from hashee.errors import HasheeError
 from hashee.evaluation.opening import Opened
-from hashee.training.encoding import Encoded
 
 Array = NDArray[Any]
 

@@ -8,21 +8,20 @@ from statistics import fmean, stdev
 from typing import Any
 
 from hashee.cost.threads import torch_threads
+from hashee.data.run_record import DenseRecord, RunRecord, dev_score
 from hashee.data.task import TaskData
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluation.figure import draw_tradeoff
 from hashee.evaluation.points import DENSE, STATIC, Point, with_front, write_points
 from hashee.evaluation.settings import OWN, SPEEDUPS, TABLES
+from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
 from hashee.tables.table import ExitTable
 from hashee.training import FitSettings, fit
-from hashee.training.entry import complete_settings, quiet_transformers
+from hashee.training.entry import complete_settings
 from hashee.training.settings import HASHES
 
 FIGURE, POINTS, BEGUN = "tradeoff.png", "tradeoff.json", "begun.json"
-
-Run = dict[str, Any]
-"""What the run.json of a fit holds."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class _Fits:
         self.processes.main_only(lambda: self._begin(plans))
         seconds = [self._dense(seed) for seed in self.seeds]
         points: list[Point] = []
-        dense: list[Run] = []
+        dense: list[DenseRecord] = []
         for number, plan in enumerate(plans, start=1):
             self._say(f"{number} of {len(plans)}: {plan.name}")
             try:
@@ -138,7 +137,7 @@ class _Fits:
                 self._say(f"skipped {plan.name}: {error}")
                 points.append(Point(plan.name, plan.hash, plan.layers, plan.asked, skipped=str(error)))
                 continue
-            dense = [run["dense"] for run in runs]
+            dense = [run.dense for run in runs if run.dense is not None]
             points.append(self._point(plan, runs))
             self.processes.main_only(lambda: write_points(with_front(points), self.folder / POINTS))
         if not dense:
@@ -174,7 +173,7 @@ class _Fits:
             record = Fit(settings, self.data, self.processes).dense().record
         return 0.0 if record is None else record.seconds
 
-    def _runs(self, plan: Plan) -> Iterator[Run]:
+    def _runs(self, plan: Plan) -> Iterator[RunRecord]:
         for seed in self.seeds:
             folder = self._seed_folder(seed)
             output = folder / plan.name
@@ -184,23 +183,23 @@ class _Fits:
     def _seed_folder(self, seed: int) -> Path:
         return self.folder / f"seed-{seed}"
 
-    def _point(self, plan: Plan, runs: Sequence[Run]) -> Point:
-        best = max(range(len(runs)), key=lambda number: runs[number]["metrics"]["dev"]["score"])
+    def _point(self, plan: Plan, runs: Sequence[RunRecord]) -> Point:
+        best = max(range(len(runs)), key=lambda number: dev_score(runs[number].metrics))
         return Point(
             name=plan.name,
             hash=plan.hash,
             layers=plan.layers,
             asked=plan.asked,
-            speedup=fmean(run["macs"]["executed_speedup"] for run in runs),
-            macs=fmean(run["macs"]["executed_per_text"] for run in runs),
-            seconds=sum(run["seconds"]["total"] for run in runs),
+            speedup=fmean(run.macs.executed_speedup for run in runs),
+            macs=fmean(run.macs.executed_per_text for run in runs),
+            seconds=sum(run.seconds.total for run in runs),
             folder=str(self._seed_folder(self.seeds[best]) / plan.name),
             **_quality(runs),
         )
 
-    def _dense_point(self, points: Sequence[Point], dense: Sequence[Run], seconds: float) -> Point:
+    def _dense_point(self, points: Sequence[Point], dense: Sequence[DenseRecord], seconds: float) -> Point:
         fitted = next(point for point in points if point.macs is not None and point.speedup is not None)
-        best = max(range(len(dense)), key=lambda number: dense[number]["metrics"]["dev"]["score"])
+        best = max(range(len(dense)), key=lambda number: dev_score(dense[number].metrics))
         return Point(
             name=DENSE,
             hash=DENSE,
@@ -222,12 +221,13 @@ class _Fits:
             print(line, file=sys.stderr, flush=True)
 
 
-def _quality(runs: Sequence[Run]) -> dict[str, Any]:
+def _quality(runs: Sequence[RunRecord | DenseRecord]) -> dict[str, Any]:
     """Return mean and deviation of the scores on dev and test, and how many there are."""
     found: dict[str, Any] = {"seeds": len(runs)}
     for split in ("dev", "test"):
-        if runs[0]["metrics"][split] is None:
+        metrics = [run.metrics[split] for run in runs]
+        scores = [each["score"] for each in metrics if each is not None]
+        if not scores:
             continue
-        scores = [run["metrics"][split]["score"] for run in runs]
         found |= {split: fmean(scores), f"{split}_std": stdev(scores) if len(scores) > 1 else 0.0}
     return found

@@ -13,19 +13,19 @@ from hashee.cost.machine import describe_machine, peak_memory_mb
 from hashee.cost.threads import torch_threads, usable_cores
 from hashee.data.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.data.loading import load_task
-from hashee.data.metrics import score
+from hashee.data.predictions import scores
+from hashee.data.run_record import RunRecord, read_run
 from hashee.data.submission import write_submission
 from hashee.data.task import Examples, Kind, Task, TaskData
 from hashee.errors import InputError
 from hashee.evaluation.answers import agreement, answer, confidence, losses, spread, time_rounds
 from hashee.evaluation.evaluation import Evaluation
 from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
-from hashee.evaluation.opening import Array, Opened, open_dense, open_model, read_run
+from hashee.evaluation.opening import Array, Opened, open_dense, open_model
 from hashee.evaluation.settings import AUTO, EvaluateSettings
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount, count_flops
-from hashee.packages import require
-from hashee.training.entry import quiet_transformers
+from hashee.hf.pretrained import quiet_transformers
 
 _LONGEST_SHOWN = 48
 """Tokens of a text that is shown with its exits, at the most, if the split has such."""
@@ -61,7 +61,6 @@ def evaluate(
     or what `load_task` takes. split: dev or test; by default test, or dev if test has no answers to compare with.
     settings, changes: the fields of `EvaluateSettings`.
     """
-    require("accelerate", "train", "evaluating")
     settings = _complete(settings, changes | ({} if split is None else {"split": split}))
     data = data if isinstance(data, TaskData) else load_task(data)
     split, why = split_of(data, settings)
@@ -69,7 +68,7 @@ def evaluate(
     with quiet_transformers(), torch_threads(settings.threads):
         opened = open_model(model, data.task, settings, tokenizer)
         run = read_run(opened.source)
-        max_length = settings.max_length or (run or {"settings": {}})["settings"].get("max_length")
+        max_length = settings.max_length or (None if run is None else run.settings.get("max_length"))
         full_layers = _full_layers(opened, run)
         answered = _answered(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
         memory = peak_memory_mb()
@@ -155,8 +154,7 @@ def _answered(opened: Opened, examples: Examples, full_layers: int, progress: bo
     answers = predictions(opened.task, logits)
     quality = None
     if examples.targets is not None:
-        measured = score(opened.task, answers, examples.targets)
-        quality = {name: float(value) for name, value in measured.items()}
+        quality = scores(opened.task, logits, examples.targets)
     return _Answered(opened, logits, answers, quality, cost)
 
 
@@ -172,19 +170,19 @@ def _cost(opened: Opened, examples: Examples, full_layers: int) -> FlopCount:
     return replace(cost, executed_macs=cost.full_depth_macs)
 
 
-def _full_layers(opened: Opened, run: dict[str, Any] | None) -> int:
-    fitted = (run or {}).get("backbone", {}).get("layers", 0)
+def _full_layers(opened: Opened, run: RunRecord | None) -> int:
+    fitted = 0 if run is None else run.backbone.layers
     converted = (getattr(opened.config, "hashee", None) or {}).get("source_layers", 0)
     return max(opened.layers, int(converted), int(fitted))
 
 
-def _dense_source(settings: EvaluateSettings, opened: Opened, run: dict[str, Any] | None) -> str | None:
+def _dense_source(settings: EvaluateSettings, opened: Opened, run: RunRecord | None) -> str | None:
     """Return the folder of the dense model to compare with, if one was named or a fit left one."""
     if settings.dense != AUTO:
         return settings.dense
     if opened.table is None:
         return None
-    named = ((run or {}).get("dense") or {}).get("folder")
+    named = None if run is None or run.dense is None else run.dense.folder
     for folder in (Path(opened.source) / "dense", Path(named) if named else None):
         if folder is not None and (folder / "config.json").is_file():
             return str(folder)
@@ -294,9 +292,9 @@ def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> Abou
     )
 
 
-def _provenance(data: TaskData, run: dict[str, Any] | None, opened: Opened, settings: EvaluateSettings) -> Provenance:
+def _provenance(data: TaskData, run: RunRecord | None, opened: Opened, settings: EvaluateSettings) -> Provenance:
     own = torch.get_num_threads() if opened.backend == "torch" else usable_cores()
-    fitted_on = (run or {}).get("data", {}).get("fingerprint")
+    fitted_on = None if run is None else run.data.fingerprint
     return Provenance(data.fingerprint, data.notes, fitted_on, describe_machine(settings.threads or own))
 
 

@@ -1,7 +1,6 @@
 """Opening what is evaluated: converted, dense or exported, from a folder or as it is."""
 
 import copy
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,8 @@ from transformers import (
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
+from hashee.data.encoding import Encoder
+from hashee.data.run_record import read_run
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
@@ -37,7 +38,8 @@ from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
 from hashee.hf.pretrained import read_pretrained
 from hashee.packages import require
 from hashee.tables.table import ExitTable
-from hashee.training.encoding import Encoder
+
+__all__ = ["Opened", "open_dense", "open_model", "read_run"]
 
 Array = NDArray[Any]
 Run = Callable[[dict[str, Array]], Array]
@@ -222,12 +224,3 @@ def _tokenizer(model: Any) -> Any:
     if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
     return model.tokenizer if hashed else read_pretrained(AutoTokenizer, source, "tokenizer")
-
-
-def read_run(folder: str | Path) -> dict[str, Any] | None:
-    """Return what the run.json of a fitted folder says, or None if there is none that can be read."""
-    try:
-        run = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return run if isinstance(run, dict) and "settings" in run else None

@@ -1,5 +1,7 @@
 """Reading configs, tokenizers and models from folders or the Hub; what goes wrong is one clear line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,22 @@ def read_tokenizer(source: str | Path) -> Any:
     from transformers import AutoTokenizer  # noqa: PLC0415  # slow to import
 
     return read_pretrained(AutoTokenizer, str(source), "tokenizer")
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' reports and bars from burying ours."""
+    from transformers.utils import logging  # noqa: PLC0415  # slow to import
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _check_config_sizes(config: Any, source: str) -> None:

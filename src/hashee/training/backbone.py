@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from hashee.data import Kind, Task
+from hashee.data.encoding import Encoder
 from hashee.embedded import minilm_folder
 from hashee.errors import CheckpointError, InputError, UnsupportedModel
 from hashee.families import Adapter, adapter_for
@@ -23,7 +24,6 @@ from hashee.hf.convert import convert
 from hashee.hf.model import check_finite
 from hashee.hf.pretrained import read_pretrained
 from hashee.tables.table import ExitTable
-from hashee.training.encoding import Encoder
 from hashee.training.settings import EMBEDDED
 
 _PROBLEMS = {

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
+from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hashee.errors import CheckpointError
 from hashee.files import sync
 from hashee.training.durable import digests_of, fault_in, sync_folder
 from hashee.training.json_files import read_json, write_json
+from hashee.training.processes import Processes
 
 MANIFEST = "digests.json"
 """File of a checkpoint, written last, with the SHA-256 of all others."""
@@ -20,11 +24,15 @@ _STATE = "trainer_state.json"
 class Checkpoints(TrainerCallback):
     """Completes each checkpoint that the Trainer has written; the last and the best are kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, processes: Processes | None = None) -> None:
         self.folder = folder
+        self.processes = processes
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Bring the checkpoint to the disk, say that it is whole, and only then delete older ones."""
+        # A checkpoint is complete when all processes have written their part of it.
+        if self.processes is not None:
+            self.processes.wait()
         if not state.is_world_process_zero:
             return
         last = checkpoint_at(self.folder, state.global_step)
@@ -43,6 +51,18 @@ class Checkpoints(TrainerCallback):
 def checkpoint_at(checkpoints: Path, step: int) -> Path:
     """Return the folder of the checkpoint of a step, in the Trainer's naming."""
     return checkpoints / f"checkpoint-{step}"
+
+
+def load_weights_(model: Any, folder: Path) -> None:
+    """Give a model the weights of a checkpoint."""
+    state = model.state_dict()
+    stored = load_file(folder / SAFE_WEIGHTS_NAME)
+    # Of weights that are shared, one is written.
+    shared = {state[name].data_ptr() for name in stored if name in state}
+    lost = [name for name, tensor in state.items() if name not in stored and tensor.data_ptr() not in shared]
+    if lost or not state.keys() >= stored.keys():
+        raise CheckpointError(f"the weights in {folder} are those of another model; train this one with --overwrite")
+    model.load_state_dict(stored, strict=False)
 
 
 def last_complete(checkpoints: Path, is_over: Callable[[TrainerState], bool] = lambda state: False) -> Path | None:

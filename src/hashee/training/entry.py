@@ -2,15 +2,15 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashee.cost.threads import torch_threads
+from hashee.data.run_record import RunRecord
 from hashee.errors import InputError
+from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
 from hashee.training.settings import INDIFFERENT, FitSettings
 
@@ -25,7 +25,7 @@ class FitResult:
 
     model: Any
     """The fitted model, in eval mode; its folder can be opened with `from_pretrained` and `hashee.load`."""
-    run: dict[str, Any]
+    run: RunRecord
     """What `run.json` holds: metrics, macs, seconds, settings, versions, ..."""
     folder: Path
 
@@ -175,19 +175,3 @@ def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Proc
     if settings.table is not None:
         found.pop("hash")
     return replace(settings, search=None, **found)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' reports and bars from burying ours."""
-    from transformers.utils import logging  # noqa: PLC0415
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -1,16 +1,17 @@
 """Answers of a model to the examples of a split, and how good they are."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hashee.data import Kind, Task, score
 from hashee.data.batching import Batching, make_batches
-from hashee.training.encoding import Encoded
+from hashee.data.encoding import Encoded
+from hashee.data.predictions import predictions, scores
 from hashee.training.processes import Processes
+
+__all__ = ["logits_for", "predictions", "scores"]
 
 Array = NDArray[Any]
 
@@ -45,21 +46,3 @@ def _for_words(logits: Array, encoded: Encoded, place: int) -> Array:
     picked = np.full((len(starts), logits.shape[1]), np.nan, dtype=np.float32)
     picked[starts >= 0] = logits[starts[starts >= 0]]
     return picked
-
-
-def predictions(task: Task, logits: Sequence[Array]) -> list[Any]:
-    """Turn logits into answers of the kind of the task's targets."""
-    if task.kind is Kind.SCORE:
-        return [float(row[0]) for row in logits]
-    if task.kind is Kind.LABELS:
-        return [tuple(int(value > 0) for value in row) for row in logits]
-    if task.kind is Kind.CLASSES:
-        return [int(row.argmax()) for row in logits]
-    # A word that the model never saw is outside every span.
-    outside = task.labels.index("O") if "O" in task.labels else 0
-    return [tuple(outside if np.isnan(word[0]) else int(word.argmax()) for word in row) for row in logits]
-
-
-def scores(task: Task, logits: Sequence[Array], targets: Sequence[Any]) -> dict[str, float]:
-    """Return the task's measures of quality by name, `score` among them."""
-    return {name: float(value) for name, value in score(task, predictions(task, logits), targets).items()}

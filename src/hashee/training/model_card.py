@@ -1,16 +1,15 @@
 """The README.md of a fitted model, as Hugging Face reads it."""
 
-from typing import Any
-
 from hashee.data import Kind
+from hashee.data.run_record import RunRecord
 
 _PIPELINES = {Kind.TAGS: "token-classification"}
 
 
-def model_card(run: dict[str, Any]) -> str:
+def model_card(run: RunRecord) -> str:
     """Return the text of a model card from what `run.json` holds."""
-    task, macs = run["task"], run["macs"]
-    pipeline = _PIPELINES.get(task["kind"], "text-classification")
+    task, macs = run.task, run.macs
+    pipeline = _PIPELINES.get(Kind(task.kind), "text-classification")
     rows = [f"| {split} | {name} | {value:.4f} |" for split, name, value in _scores(run)]
     return "\n".join(
         [
@@ -20,12 +19,12 @@ def model_card(run: dict[str, Any]) -> str:
             "tags: [hashee, early-exit]",
             "---",
             "",
-            f"# {task['name']}, with exits by {run['table']['method']}",
+            f"# {task.name}, with exits by {run.table.method}",
             "",
-            f"Fitted with hashee {run['versions']['hashee']} from "
-            f"`{run['backbone']['name']}`, of which it keeps {run['backbone']['depth']} of "
-            f"{run['backbone']['layers']} layers. Every token has a fixed exit layer; on the {macs['split']} texts the "
-            f"model executes {macs['executed_speedup']:.1f} times fewer multiply-accumulates than the whole backbone.",
+            f"Fitted with hashee {run.versions['hashee']} from "
+            f"`{run.backbone.name}`, of which it keeps {run.backbone.depth} of "
+            f"{run.backbone.layers} layers. Every token has a fixed exit layer; on the {macs.split} texts the "
+            f"model executes {macs.executed_speedup:.1f} times fewer multiply-accumulates than the whole backbone.",
             "",
             "| split | measure | value |",
             "|---|---|---|",
@@ -44,6 +43,6 @@ def model_card(run: dict[str, Any]) -> str:
     )
 
 
-def _scores(run: dict[str, Any]) -> list[tuple[str, str, float]]:
-    splits = {split: values for split, values in run["metrics"].items() if values}
+def _scores(run: RunRecord) -> list[tuple[str, str, float]]:
+    splits = {split: values for split, values in run.metrics.items() if values}
     return [(split, name, value) for split, values in splits.items() for name, value in values.items()]

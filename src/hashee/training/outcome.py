@@ -2,15 +2,29 @@
 
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, TaskData
+from hashee.data.encoding import Encoded
+from hashee.data.run_record import (
+    RUN,
+    BackboneRecord,
+    CandidateRecord,
+    DataRecord,
+    DenseRecord,
+    Metrics,
+    RunRecord,
+    Seconds,
+    TableRecord,
+    TaskRecord,
+    TrainingRecord,
+    read_run,
+)
 from hashee.export.loading import load
-from hashee.training.encoding import Encoded
-from hashee.training.json_files import json_text, read_json, write_json
+from hashee.training.json_files import json_text, write_json
 from hashee.training.model_card import model_card
 from hashee.training.processes import Processes
 from hashee.training.record import hardware, macs_of, versions
@@ -20,7 +34,6 @@ from hashee.training.settings import FitSettings
 from hashee.training.stage import RECORD, STARTED, StageRecord
 from hashee.training.stages import WORK, Candidate, Dense, Fit
 
-RUN = "run.json"
 REPLACED = "replaced.json"
 """Where this is, in the work folder, `run.json` and model are of a run that is being replaced."""
 
@@ -33,8 +46,8 @@ class Choice:
 
     fit: Fit
     candidates: list[Candidate]
-    more: dict[str, Any] = field(default_factory=dict)
-    """What else `run.json` shall say."""
+    search: dict[str, Any] | None = None
+    """What was searched, and how good each point was."""
 
     @property
     def best(self) -> Candidate:
@@ -50,7 +63,7 @@ def each_hash(fit: Fit, dense: Dense | None) -> Choice:
     return Choice(fit, [fit.hashed(kind, dense, fit.folder / WORK / kind) for kind in fit.settings.hashes])
 
 
-def fit_once(settings: FitSettings, data: TaskData, processes: Processes, choose: Choose) -> dict[str, Any]:
+def fit_once(settings: FitSettings, data: TaskData, processes: Processes, choose: Choose) -> RunRecord:
     """Fit one model into the output folder, unless it is finished there, and return what `run.json` holds."""
     done = processes.main_only(lambda: finished_run(settings, data))
     if done is not None:
@@ -65,17 +78,17 @@ def fit_once(settings: FitSettings, data: TaskData, processes: Processes, choose
     return run
 
 
-def finished_run(settings: FitSettings, data: TaskData) -> dict[str, Any] | None:
+def finished_run(settings: FitSettings, data: TaskData) -> RunRecord | None:
     """Return the run in the output folder if it is finished and was made with these settings on these data."""
-    run = read_json(settings.output / RUN)
+    run = read_run(settings.output)
     if run is None or (settings.output / WORK / REPLACED).exists():
         return None
-    if settings.differences(run["settings"]) or run["data"]["fingerprint"] != data.fingerprint:
+    if settings.differences(run.settings) or run.data.fingerprint != data.fingerprint:
         return None
     return run
 
 
-def finish(dense: Dense | None, choice: Choice) -> dict[str, Any]:
+def finish(dense: Dense | None, choice: Choice) -> RunRecord:
     """Measure the best candidate, and write model, tokenizer, card and `run.json` to the output folder."""
     began = time.monotonic()
     fit, best = choice.fit, choice.best
@@ -86,86 +99,84 @@ def finish(dense: Dense | None, choice: Choice) -> dict[str, Any]:
     last = "test" if "test" in splits else "dev"
     reads_first_row = model.hashed_encoder.reads_first_row
     table = best.table.metadata()
-    run = _about(fit) | {
-        "table": {name: table[name] for name in ("method", "num_layers", "parameters", "fingerprint")},
-        "metrics": _metrics(fit, model, splits),
-        "dense": None if dense is None else _about_dense(fit, dense, splits),
-        "candidates": [{"hash": each.hash} | _without_history(each.record) for each in choice.candidates],
-        "macs": macs_of(fit.backbone.config, best.table, splits[last][0], last, reads_first_row),
-        "history": best.record.history,
-        **choice.more,
-        "seconds": _seconds(dense, choice.candidates, time.monotonic() - began),
-    }
+    run = replace(
+        _about(fit),
+        table=TableRecord(**{name: table[name] for name in ("method", "num_layers", "parameters", "fingerprint")}),
+        metrics=_metrics(fit, model, splits),
+        dense=None if dense is None else _about_dense(fit, dense, splits),
+        candidates=[CandidateRecord(each.hash, _training(each.record)) for each in choice.candidates],
+        macs=macs_of(fit.backbone.config, best.table, splits[last][0], last, reads_first_row),
+        history=best.record.history,
+        search=choice.search,
+    )
+    run = replace(run, seconds=_seconds(dense, choice.candidates, time.monotonic() - began))
     with writing_to(fit.folder):
         fit.processes.main_only(lambda: put_in_place(best.folder, fit.folder, run))
     return run
 
 
-def put_in_place(source: Path, folder: Path, run: dict[str, Any]) -> None:
+def put_in_place(source: Path, folder: Path, run: RunRecord) -> None:
     """Write a model to the output folder; from then on the run there is finished, whatever it replaced."""
     write_model(source, folder, run)
     (folder / WORK / REPLACED).unlink(missing_ok=True)
 
 
-def write_model(source: Path, folder: Path, run: dict[str, Any]) -> None:
+def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
     """Copy a model with its tokenizer, and write its card and `run.json`, in place of what was there."""
+    run = RunRecord.from_dict(run)
     with replaced_model(folder, RUN) as incoming:
         for path in sorted(source.iterdir()):
             # A kill may have left temporary files, whose names begin with a dot.
             if path.is_file() and not path.name.startswith(".") and path.name not in (RECORD, STARTED, RUN):
                 shutil.copyfile(path, incoming / path.name)
         (incoming / "README.md").write_text(model_card(run), encoding="utf-8")
-        (incoming / RUN).write_text(json_text(run), encoding="utf-8")
+        (incoming / RUN).write_text(json_text(run.to_dict()), encoding="utf-8")
 
 
-def _metrics(fit: Fit, model: Any, splits: Splits) -> dict[str, Any]:
-    measured: dict[str, Any] = {"dev": None, "test": None}
+def _metrics(fit: Fit, model: Any, splits: Splits) -> Metrics:
+    measured: Metrics = {"dev": None, "test": None}
     for split, (encoded, examples) in splits.items():
         if examples.targets is not None:
             measured[split] = fit.measure(model, encoded, examples)
     return measured
 
 
-def _about_dense(fit: Fit, dense: Dense, splits: Splits) -> dict[str, Any]:
+def _about_dense(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
-    fitted = {} if dense.record is None else _without_history(dense.record)
-    return (
-        {"folder": dense.backbone.source, "layers": dense.backbone.layers}
-        | fitted
-        | {"metrics": _metrics(fit, model, splits)}
+    training = None if dense.record is None else _training(dense.record)
+    return DenseRecord(dense.backbone.source, dense.backbone.layers, training, _metrics(fit, model, splits))
+
+
+def _about(fit: Fit) -> RunRecord:
+    task, data, test = fit.data.task, fit.data, fit.data.test
+    return RunRecord(
+        settings=fit.settings.to_dict(),
+        task=TaskRecord(task.name, str(task.kind), task.metric, len(task.labels)),
+        data=DataRecord(
+            fingerprint=data.fingerprint,
+            notes=list(data.notes),
+            sizes={"train": len(data.train), "dev": len(data.dev), "test": 0 if test is None else len(test)},
+        ),
+        backbone=BackboneRecord(
+            name=fit.settings.backbone if fit.given is None else str(fit.settings.dense),
+            layers=fit.backbone.layers,
+            depth=fit.backbone.depth,
+        ),
+        recipe=fit.recipe,
+        versions=versions(),
+        hardware=hardware(fit.processes),
     )
 
 
-def _about(fit: Fit) -> dict[str, Any]:
-    task, data, test = fit.data.task, fit.data, fit.data.test
-    return {
-        "task": {"name": task.name, "kind": str(task.kind), "metric": task.metric, "labels": len(task.labels)},
-        "data": {
-            "fingerprint": data.fingerprint,
-            "notes": list(data.notes),
-            "sizes": {"train": len(data.train), "dev": len(data.dev), "test": 0 if test is None else len(test)},
-        },
-        "backbone": {
-            "name": fit.settings.backbone if fit.given is None else str(fit.settings.dense),
-            "layers": fit.backbone.layers,
-            "depth": fit.backbone.depth,
-        },
-        "settings": fit.settings.to_dict(),
-        "recipe": asdict(fit.recipe),
-        "versions": versions(),
-        "hardware": hardware(fit.processes),
-    }
+def _training(record: StageRecord) -> TrainingRecord:
+    return TrainingRecord(**{name: value for name, value in asdict(record).items() if name != "history"})
 
 
-def _without_history(record: StageRecord) -> dict[str, Any]:
-    return {name: value for name, value in asdict(record).items() if name != "history"}
-
-
-def _seconds(dense: Dense | None, candidates: list[Candidate], evaluation: float) -> dict[str, float]:
-    seconds = {
+def _seconds(dense: Dense | None, candidates: list[Candidate], evaluation: float) -> Seconds:
+    parts = {
         "dense": dense.record.seconds if dense is not None and dense.record is not None else 0.0,
         "tables": sum(candidate.table_seconds for candidate in candidates),
         "hashed": sum(candidate.record.seconds for candidate in candidates),
         "evaluation": evaluation,
     }
-    return seconds | {"total": sum(seconds.values())}
+    return Seconds(**parts, total=sum(parts.values()))

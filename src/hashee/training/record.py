@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from hashee.cost.threads import usable_cores
+from hashee.data.encoding import Encoded
+from hashee.data.run_record import MacsRecord
 from hashee.hf.flops import count_flops
 from hashee.tables.table import ExitTable
-from hashee.training.encoding import Encoded
 from hashee.training.processes import Processes
 
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
@@ -41,7 +42,7 @@ def hardware(processes: Processes) -> dict[str, Any]:
     }
 
 
-def macs_of(config: Any, table: ExitTable, encoded: Encoded, split: str, reads_first_row: bool) -> dict[str, Any]:
+def macs_of(config: Any, table: ExitTable, encoded: Encoded, split: str, reads_first_row: bool) -> MacsRecord:
     """Count what the texts of a split cost, per text: the whole backbone, the paper's count, and as executed.
 
     config: the backbone's at its full depth.
@@ -49,17 +50,17 @@ def macs_of(config: Any, table: ExitTable, encoded: Encoded, split: str, reads_f
     ids = [row.tolist() for row in encoded.ids]
     count = count_flops(config, ids, table, reads_first_row=reads_first_row)
     texts = max(count.texts, 1)
-    return {
-        "split": split,
-        "texts": count.texts,
-        "tokens": count.tokens,
-        "dense_per_text": count.full_depth_macs / texts,
-        "paper_per_text": count.paper_macs / texts,
-        "executed_per_text": count.executed_macs / texts,
-        "speedup": count.speedup,
-        "executed_speedup": count.executed_speedup,
-        "speedup_vs_bert_base": count.speedup_vs_bert_base,
-    }
+    return MacsRecord(
+        split=split,
+        texts=count.texts,
+        tokens=count.tokens,
+        dense_per_text=count.full_depth_macs / texts,
+        paper_per_text=count.paper_macs / texts,
+        executed_per_text=count.executed_macs / texts,
+        speedup=count.speedup,
+        executed_speedup=count.executed_speedup,
+        speedup_vs_bert_base=count.speedup_vs_bert_base,
+    )
 
 
 def spread(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -51,8 +51,8 @@ def searched(fit: Fit, dense: Dense | None) -> Choice:
         if loser is not best[1] and fit.processes.is_main and not fit.settings.keep_checkpoints:
             drop_weights(loser.folder)
     assert best is not None  # a grid has at least one point
-    more = {"search": {"grid": {name: list(values) for name, values in grid.items()}, "trials": trials}}
-    return Choice(best[0], [best[1]], more)
+    found = {"grid": {name: list(values) for name, values in grid.items()}, "trials": trials}
+    return Choice(best[0], [best[1]], found)
 
 
 def grid_of(fit: Fit) -> dict[str, tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from hashee.data import Columns, Recipe, TaskData, load_task
 from hashee.errors import InputError
 from hashee.tables.buckets import MOST_BUCKETS
 from hashee.tables.choices import MOST_RARITY, Movement, Prior, Signal
+from hashee.training.distillation import Distillation
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
 MACS, TIME = "macs", "time"
@@ -51,6 +52,7 @@ class FitSettings:
     dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
     distill: Annotated[float, "Its weight in loss."] = 0.0
     temperature: Annotated[float, "Softens its answers."] = 2.0
+    distill_hidden: Annotated[float, "Weight of its hidden states."] = 0.0
 
     learning_rate: Annotated[float | None, "Default, and of the next five: the task's."] = None
     batch_size: Annotated[int | None, "Examples per optimizer step."] = None
@@ -119,7 +121,12 @@ class FitSettings:
     @property
     def needs_dense(self) -> bool:
         """Whether a fitted dense model is needed before the hashed one."""
-        return self.warm_start or self.distill > 0 or "importance" in self.hashes
+        return self.warm_start or bool(self.distillation) or "importance" in self.hashes
+
+    @property
+    def distillation(self) -> Distillation:
+        """How far the dense model is followed."""
+        return Distillation(self.distill, self.temperature, self.distill_hidden)
 
     def load_data(self) -> TaskData:
         """Read the task's examples, unless they were given."""
@@ -165,7 +172,7 @@ class FitSettings:
 PANELS = {
     "": ("task", "output", "backbone", "hash", "speedup", "resume"),
     "Data": ("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
-    "Model": ("depth", "warm_start", "dense", "distill", "temperature"),
+    "Model": ("depth", "warm_start", "dense", "distill", "temperature", "distill_hidden"),
     "Exits": (
         *("speedup_by", "num_buckets", "min_exit", "table"),
         *("signal", "signed", "prior", "pseudo_counts", "rarity"),
@@ -190,6 +197,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "rarity": (0, MOST_RARITY),
     "distill": (0, 1),
     "temperature": (1e-3, math.inf),
+    "distill_hidden": (0, math.inf),
     "learning_rate": (1e-12, 1),
     "batch_size": (1, math.inf),
     "epochs": (1e-6, math.inf),

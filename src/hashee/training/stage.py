@@ -10,7 +10,7 @@ from typing import Any
 from transformers import TrainerState
 
 from hashee.errors import CheckpointError
-from hashee.training.checkpoints import checkpoint_at, last_complete
+from hashee.training.checkpoints import checkpoint_at, last_complete, load_weights_
 from hashee.training.durable import digests_of, fault_in
 from hashee.training.json_files import fingerprint_of, json_text, read_json, write_json
 from hashee.training.processes import Processes
@@ -85,7 +85,7 @@ def run_stage(stage: Stage, job: Job, settings: FitSettings, processes: Processe
         if not best.exists():
             processes.main_only(lambda: shutil.rmtree(checkpoints, ignore_errors=True))
             raise CheckpointError(f"the best checkpoint, {best}, is gone; train this model again with --resume")
-        trainer._load_from_checkpoint(str(best))
+        load_weights_(job.model, best)
     record = _record(stage, state)
     with writing_to(stage.folder):
         processes.main_only(lambda: _keep(stage, record, job))

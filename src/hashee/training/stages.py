@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, Recipe, TaskData
+from hashee.data.encoding import Encoded
 from hashee.errors import InputError, TableError
 from hashee.hf.checkpoint import read_table
 from hashee.hf.convert import convert
 from hashee.tables.table import ExitTable, tokenizer_fingerprint
 from hashee.training.backbone import Backbone, open_backbone, weights_fingerprint
-from hashee.training.encoding import Encoded
 from hashee.training.evaluation import logits_for, scores
 from hashee.training.json_files import fingerprint_of, read_json, write_json
-from hashee.training.objective import Objective
+from hashee.training.objective import Objective, TargetLoss, objective_for
+from hashee.training.outputs import Need
 from hashee.training.processes import Processes
 from hashee.training.resources import check_space
 from hashee.training.settings import FitSettings
 from hashee.training.stage import Stage, StageRecord, run_stage
 from hashee.training.tables import TableInputs, refuse_impossible, table_for
-from hashee.training.teacher import teacher_logits
+from hashee.training.teacher import RunningTeacher, StoredLogits, Teacher, teacher_logits
 from hashee.training.trainer import Job
 
 WORK = "work"
@@ -102,8 +103,8 @@ class Fit:
     @cached_property
     def train(self) -> Encoded:
         """The training examples, tokenized."""
-        if not len(self.data.train) or self.data.train.targets is None:
-            raise InputError(f"{self.data.task.name} has no labelled training examples")
+        if not len(self.data.train):
+            raise InputError(f"{self.data.task.name} has no training examples")
         return self.encoder(self.data.train)
 
     @cached_property
@@ -135,13 +136,16 @@ class Fit:
         model = start.load(self.settings.seed)
         table, seconds = self._table(kind, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
-        job = self._job(f"hashed by {kind}", hashed)
+        objective, teacher = None, None
         depends: dict[str, Any] = {"table": table.fingerprint}
-        if self.settings.distill > 0 and dense is not None:
-            teacher, fingerprint = self._teacher(dense)
-            objective = Objective(self.data.task.kind, self.settings.distill, self.settings.temperature)
-            job = replace(job, teacher=teacher, objective=objective)
-            depends |= {"teacher": fingerprint, "distill": [self.settings.distill, self.settings.temperature]}
+        distillation = self.settings.distillation
+        if distillation and dense is not None:
+            first_only = bool(hashed.hashed_encoder.reads_first_row)
+            objective = objective_for(self.data.task.kind, distillation, first_only)
+            teacher, fingerprint = self._teacher(dense, objective)
+            depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
+            depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
+        job = self._job(f"hashed by {kind}", hashed, objective, teacher)
         record = self._run(self._stage(folder, model, depends), job)
         return Candidate(kind, folder, table, record, seconds)
 
@@ -173,15 +177,18 @@ class Fit:
     def _table_inputs(self, cache: Path | None = None) -> TableInputs:
         return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
-    def _teacher(self, dense: Dense) -> tuple[list[Any], str]:
-        """Return the dense model's answers to the training examples, and a fingerprint of what they depend on."""
+    def _teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
+        """Return the dense model as a teacher of what an objective needs, and a fingerprint of what it depends on."""
         # A model that was given may be deeper than what is kept of it; as a teacher it is used whole.
         teacher = dense.backbone.load(depth=dense.backbone.layers)
         depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
         fingerprint = fingerprint_of(depends | {"max_length": self.encoder.max_length})
         packed = dense.backbone.packed(teacher).to(self.processes.device)
+        if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
+            return RunningTeacher(packed, objective.needs), fingerprint
         path = self.folder / WORK / "teacher.safetensors"
-        return teacher_logits(path, fingerprint, packed, self.train, self.processes), fingerprint
+        logits = teacher_logits(path, fingerprint, packed, self.train, self.processes)
+        return StoredLogits(logits, self.train.starts), fingerprint
 
     def _stage(self, folder: Path, start: Any, more: dict[str, Any] | None = None) -> Stage:
         """Say what a training from these weights depends on."""
@@ -196,17 +203,18 @@ class Fit:
         }
         return Stage(folder, depends | (more or {}))
 
-    def _job(self, title: str, model: Any) -> Job:
+    def _job(self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None) -> Job:
         return Job(
             title=title,
             model=model,
             saved=model,
             tokenizer=self.backbone.tokenizer,
             train=self.train,
-            objective=Objective(self.data.task.kind),
+            objective=objective or TargetLoss(self.data.task.kind),
             recipe=self.recipe,
             seed=self.settings.seed,
             measure=lambda trained: self.measure(trained, self.dev, self.data.dev),
+            teacher=teacher,
         )
 
     def _run(self, stage: Stage, job: Job) -> StageRecord:

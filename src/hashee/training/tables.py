@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hashee.data import Examples, Kind, TaskData
 from hashee.data.batching import Batching, make_batches
+from hashee.data.encoding import Array, Encoded
 from hashee.data.texts import Text
 from hashee.errors import InputError, TableError
 from hashee.hf.checkpoint import read_table
@@ -26,7 +27,6 @@ from hashee.tables.table import ExitTable
 from hashee.tables.vocabulary import Vocabulary
 from hashee.training.backbone import Backbone, weights_fingerprint
 from hashee.training.clocked import Clock, table_for_time
-from hashee.training.encoding import Array, Encoded
 from hashee.training.json_files import fingerprint_of, read_json, write_json
 from hashee.training.settings import MACS, TIME, FitSettings
 

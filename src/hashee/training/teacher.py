@@ -1,19 +1,63 @@
-"""The answers of a dense teacher to the training examples, computed once and kept."""
+"""Teachers: a dense model's logits for the training examples, computed once and kept, or the model itself."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from hashee.data.encoding import Encoded
 from hashee.files import replaced_atomically
-from hashee.training.encoding import Encoded
 from hashee.training.evaluation import logits_for
+from hashee.training.outputs import Batch, Need, Outputs, outputs_of
 from hashee.training.processes import Processes
 
 Array = NDArray[Any]
+
+
+class Teacher(Protocol):
+    """Whoever says of a batch what the model should."""
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Return the teacher's outputs, on the device of the batch."""
+
+
+@dataclass(frozen=True)
+class StoredLogits:
+    """A teacher's logits, computed before; it has no hidden states to show."""
+
+    logits: list[Array]
+    """(labels,) for each training example, or for tags (words, labels)."""
+    starts: list[Array] | None
+    """For tags: the first token of each word, -1 for a word that was cut off; (words,) for each example."""
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Look the logits of the examples up."""
+        rows = [self.logits[index] for index in batch.indices]
+        if self.starts is None:
+            found = np.stack(rows)
+        else:
+            kept = [row[self.starts[index] >= 0] for row, index in zip(rows, batch.indices, strict=True)]
+            found = np.concatenate(kept)
+        return Outputs(torch.from_numpy(found).to(batch.items.device))
+
+
+@dataclass(frozen=True)
+class RunningTeacher:
+    """A model that is asked in every step: what it would take to keep all hidden states is too much."""
+
+    model: Any
+    needs: Need
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Run the model on the batch, without dropout and gradients."""
+        self.model.eval()
+        with torch.no_grad():
+            return outputs_of(self.model, batch, self.needs)
 
 
 def teacher_logits(path: Path, fingerprint: str, teacher: Any, train: Encoded, processes: Processes) -> list[Array]:

@@ -8,29 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import transformers
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
 
 from hashee.data import Recipe
-from hashee.errors import HasheeError
+from hashee.data.encoding import Encoded
+from hashee.errors import HasheeError, InputError
 from hashee.training.checkpoints import Checkpoints
-from hashee.training.encoding import Encoded
 from hashee.training.interruption import Interruption
 from hashee.training.objective import Objective
+from hashee.training.outputs import Batch, Need, batch_of, outputs_of
 from hashee.training.processes import Processes
 from hashee.training.progress import Progress
 from hashee.training.settings import FitSettings
 from hashee.training.steps import Steps, share_of_step
-from hashee.versions import NEEDED_BY_FIT, check_private
+from hashee.training.teacher import Teacher
 
-check_private(transformers, NEEDED_BY_FIT)
-
-Array = NDArray[Any]
 SCORE = "eval_score"
 SECONDS = "eval_elapsed_seconds"
 
@@ -50,8 +45,13 @@ class Job:
     seed: int
     measure: Callable[[Any], dict[str, float]]
     """From the model to its measures on dev, `score` among them; all processes call it together."""
-    teacher: list[Array] | None = None
-    """The teacher's logits for each training example: (labels,), or for tags (words, labels)."""
+    teacher: Teacher | None = None
+
+    def __post_init__(self) -> None:
+        if Need.LABELS in self.objective.needs and self.train.targets is None:
+            raise InputError("the training examples have no labels; distill a fitted model (dense=..., distill=1)")
+        if Need.TEACHER in self.objective.needs and self.teacher is None:
+            raise InputError("the objective follows a teacher, and there is none; name a fitted model (dense=...)")
 
 
 class StepTrainer(Trainer):
@@ -64,6 +64,7 @@ class StepTrainer(Trainer):
         self.lengths = job.train.lengths
         self.items = job.train.items
         self.started = time.monotonic()
+        self.seconds_before = 0.0
         self.interruption = Interruption(len(Steps(len(job.train), job.recipe.batch_size, job.seed)))
         super().__init__(
             model=job.model,
@@ -75,7 +76,8 @@ class StepTrainer(Trainer):
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
                 self.interruption,
-                Checkpoints(checkpoints),
+                Checkpoints(checkpoints, processes),
+                _Clock(self),
             ],
         )
         self.remove_callback(PrinterCallback)
@@ -95,45 +97,31 @@ class StepTrainer(Trainer):
         """Return this process's share of a step as micro-batches, and how many answers the whole step has."""
         share = share_of_step(step, self.lengths, self.processes.rank, self.processes.count, self.tokens)
         return {
-            "micro_batches": [self._micro_batch(places) for places in share.micro_batches],
+            "micro_batches": [batch_of(self.job.train, indices) for indices in share.micro_batches],
             "items": int(self.items[step].sum()),
             "counted": share.counted,
-        }
-
-    def _micro_batch(self, places: list[int]) -> dict[str, Any]:
-        encoded, teacher = self.job.train, None
-        if self.job.teacher is not None:
-            rows = [self.job.teacher[place] for place in places]
-            if encoded.starts is None:
-                teacher = torch.from_numpy(np.stack(rows))
-            else:
-                kept = [row[encoded.starts[place] >= 0] for row, place in zip(rows, places, strict=True)]
-                teacher = torch.from_numpy(np.concatenate(kept))
-        return {
-            "inputs": encoded.inputs(places),
-            "targets": encoded.answers(places),
-            "words": encoded.word_rows(places),
-            "teacher": teacher,
         }
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Accumulate the gradients of one step and return its mean loss, times processes over this one's part."""
         model.train()
-        step = self._prepare_inputs(inputs)
-        # Gradients are averaged over processes, which may hold different numbers of answers.
-        scale = step["counted"] * self.processes.count / max(step["items"], 1)
+        # Gradients are averaged over processes, which may hold different numbers of predictions.
+        scale = inputs["counted"] * self.processes.count / max(inputs["items"], 1)
         total = torch.zeros((), device=self.args.device)
-        for number, micro_batch in enumerate(step["micro_batches"]):
-            is_last = number == len(step["micro_batches"]) - 1
+        for number, micro_batch in enumerate(inputs["micro_batches"]):
+            is_last = number == len(inputs["micro_batches"]) - 1
             with nullcontext() if is_last else self.accelerator.no_sync(model):
-                with self.compute_loss_context_manager():
-                    logits = model(**micro_batch["inputs"]).logits
-                if micro_batch["words"] is not None:
-                    logits = logits.flatten(0, 1).index_select(0, micro_batch["words"])
-                loss = self.job.objective.loss(logits, micro_batch["targets"], micro_batch["teacher"]) * scale
+                loss = self._loss(model, micro_batch.to(self.args.device)) * scale
                 self.accelerator.backward(loss)
             total += loss.detach()
         return total
+
+    def _loss(self, model: Any, batch: Batch) -> Tensor:
+        """Return the summed loss of a micro-batch."""
+        objective, teacher = self.job.objective, self.job.teacher
+        with self.compute_loss_context_manager():
+            outputs = outputs_of(model, batch, objective.needs)
+        return objective(outputs, batch, None if teacher is None else teacher.outputs(batch))
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
@@ -142,18 +130,10 @@ class StepTrainer(Trainer):
         with _as_it_will_run(self.model):
             found = self.job.measure(self.model)
         measures = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
-        measures[SECONDS] = self.seconds_before() + time.monotonic() - self.started
+        measures[SECONDS] = self.seconds_before + time.monotonic() - self.started
         self.log(dict(measures))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measures)
         return measures
-
-    def seconds_before(self) -> float:
-        """Return how long the training took before it was interrupted, if it was."""
-        done = [row for row in self.state.log_history if SECONDS in row and row["step"] <= self._resumed_at()]
-        return float(done[-1][SECONDS]) if done else 0.0
-
-    def _resumed_at(self) -> int:
-        return int(getattr(self, "_initial_global_step", 0))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Stop when the loss is no number any more: nothing good comes after that."""
@@ -168,11 +148,6 @@ class StepTrainer(Trainer):
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Leave counting to `hashee.hf.flops`, which knows about exits."""
         return 0
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        # A checkpoint is complete when all processes have written their part of it.
-        self.processes.wait()
 
 
 def training_arguments(job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> TrainingArguments:
@@ -252,6 +227,17 @@ class _OwnSeed(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         set_seed(self.seed)
+
+
+class _Clock(TrainerCallback):
+    """Notes, when training begins, how long it took before it was interrupted, if it was."""
+
+    def __init__(self, trainer: StepTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        done = [row[SECONDS] for row in state.log_history if SECONDS in row]
+        self.trainer.seconds_before = float(done[-1]) if done else 0.0
 
 
 class _StepLoader(DataLoader[Any]):

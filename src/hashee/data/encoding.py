@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hashee.data import Examples, Kind, Task
+from hashee.data.task import Examples, Kind, Task
 from hashee.errors import InputError
 
 Array = NDArray[Any]

@@ -1,0 +1,97 @@
+"""What goes into a step of training and what models say of it: batches, with labels or without, and outputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Flag, auto
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hashee.data.encoding import Encoded
+
+
+class Need(Flag):
+    """What an objective must be given."""
+
+    NOTHING = 0
+    LABELS = auto()
+    """The targets of the batch."""
+    TEACHER = auto()
+    """The outputs of a teacher."""
+    HIDDEN_STATES = auto()
+    """Hidden states of the model, and of the teacher if there is one; the first of them are the embeddings."""
+    ATTENTIONS = auto()
+    """Attention weights likewise; models with exits have none to show."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some examples that go through a model together."""
+
+    indices: tuple[int, ...]
+    """Which training examples they are."""
+    inputs: Mapping[str, Tensor]
+    """What a model takes: (examples, longest) each."""
+    items: Tensor
+    """How many predictions each example counts for: one, or one for each tagged word. (examples,)"""
+    targets: Tensor | None
+    """(predictions,), or (predictions, labels) for multi-label tasks; None without labels."""
+    words: Tensor | None = None
+    """For tags: where the words are in the flattened (examples * longest) batch; (predictions,)."""
+
+    @property
+    def mask(self) -> Tensor:
+        """Which positions hold a token: (examples, longest), bool."""
+        return self.inputs["attention_mask"].bool()
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device."""
+        return replace(
+            self,
+            inputs={name: tensor.to(device) for name, tensor in self.inputs.items()},
+            items=self.items.to(device),
+            targets=None if self.targets is None else self.targets.to(device),
+            words=None if self.words is None else self.words.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says of a batch."""
+
+    logits: Tensor
+    """One row for each text, or for each tagged word: (predictions, labels), with one label for scores."""
+    hidden_states: tuple[Tensor, ...] | None = None
+    """The embeddings, then the states after each layer: (examples, longest, width) each."""
+    attentions: tuple[Tensor, ...] | None = None
+    """Attention weights of each layer: (examples, heads, longest, longest) each."""
+
+
+def batch_of(encoded: Encoded, indices: Sequence[int]) -> Batch:
+    """Return some tokenized examples as a batch; without targets if they have none."""
+    return Batch(
+        indices=tuple(indices),
+        inputs=encoded.inputs(indices),
+        items=torch.from_numpy(encoded.items[list(indices)]),
+        targets=None if encoded.targets is None else encoded.answers(indices),
+        words=encoded.word_rows(indices),
+    )
+
+
+def outputs_of(model: Any, batch: Batch, needs: Need) -> Outputs:
+    """Run a model on a batch and keep what an objective needs of its outputs."""
+    asked = {
+        name: True
+        for name, need in (("output_hidden_states", Need.HIDDEN_STATES), ("output_attentions", Need.ATTENTIONS))
+        if need in needs
+    }
+    found = model(**batch.inputs, **asked)
+    logits = found.logits
+    if batch.words is not None:
+        logits = logits.flatten(0, 1).index_select(0, batch.words)
+    return Outputs(
+        logits=logits,
+        hidden_states=found.hidden_states if Need.HIDDEN_STATES in needs else None,
+        attentions=found.attentions if Need.ATTENTIONS in needs else None,
+    )

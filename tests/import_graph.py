@@ -26,7 +26,7 @@ ROOMS = (
     "cli",
 )
 """Lower rooms first; a module may import only from its own room or lower ones. `shared` is the package's root."""
-TOP = {"hashee", "hashee.__main__", "hashee.data"}
+TOP = {"hashee", "hashee.__main__", "hashee.tasks"}
 """Modules at the root that offer names of the rooms: they stand above all of them."""
 
 

@@ -92,8 +92,9 @@ class EncoderState:
         state = model.hashed_encoder.start(**inputs)
         while not state.done:
             state = state.advance()
-            logits[state.sequences] = scores = classifiers[state.layer](state.first())
-            state = state.select(is_uncertain(scores))
+            scores = classifiers[state.layer - 1](state.first())
+            logits[state.sequences] = scores
+            state = state.select(entropy(scores) > threshold)
     """
 
     hidden: Tensor

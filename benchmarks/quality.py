@@ -250,7 +250,9 @@ class Study:
             for split, examples in (("dev", fit.data.dev), ("test", test))
         }
         macs = macs_of(fit.backbone.config, table, fit.encoder(test), "test", reads_first_row=True)
-        self._write(replace(run, name="random-inconsistent"), fitted.run.to_dict() | {"metrics": metrics, "macs": asdict(macs)})
+        self._write(
+            replace(run, name="random-inconsistent"), fitted.run.to_dict() | {"metrics": metrics, "macs": asdict(macs)}
+        )
 
     def _write(self, run: Run, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hashee.fitting.json_files import fingerprint_of
-from hashee.fitting.outcome import Choice
+from hashee.fitting.method import Choice
 from hashee.fitting.stage import drop_weights
 from hashee.fitting.stages import WORK, Candidate, Dense, Fit
 from hashee.packages import require

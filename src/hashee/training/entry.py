@@ -16,6 +16,7 @@ from hashee.training.settings import INDIFFERENT, FitSettings
 
 if TYPE_CHECKING:
     from hashee.data import TaskData
+    from hashee.training.method import Method
     from hashee.training.processes import Processes
 
 
@@ -38,13 +39,14 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     """
     # Imported here, because the Trainer takes seconds and the packages for training are an extra.
     require("accelerate", "train", "fitting")
-    from hashee.export.loading import load  # noqa: PLC0415
-    from hashee.training.outcome import each_hash, fit_once  # noqa: PLC0415
+    from hashee.training.methods import method_named  # noqa: PLC0415
+    from hashee.training.outcome import fit_once  # noqa: PLC0415
     from hashee.training.processes import current_processes  # noqa: PLC0415
-    from hashee.training.search import require_optuna, searched  # noqa: PLC0415
+    from hashee.training.search import require_optuna  # noqa: PLC0415
     from hashee.training.seeds import fit_seeds  # noqa: PLC0415
 
     settings = complete_settings(settings, fields)
+    method = method_named(settings.method)
     if settings.search is not None:
         require_optuna()
     with quiet_transformers(), torch_threads(settings.threads):
@@ -55,11 +57,11 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
             for note in data.notes:
                 print(f"note: {note}", file=sys.stderr)
         if settings.seeds > 1:
-            each = _searched_settings(settings, data, processes) if settings.search is not None else settings
-            run = fit_seeds(settings, each, data, processes, each_hash)
+            each = _searched_settings(settings, data, processes, method) if settings.search is not None else settings
+            run = fit_seeds(settings, each, data, processes, method)
         else:
-            run = fit_once(settings, data, processes, each_hash if settings.search is None else searched)
-        return FitResult(load(settings.output), run, settings.output)
+            run = fit_once(settings, data, processes, method)
+        return FitResult(method.open(settings.output), run, settings.output)
 
 
 def complete_settings(settings: FitSettings | None, fields: dict[str, Any]) -> FitSettings:
@@ -162,13 +164,13 @@ def _begin(settings: FitSettings, data: "TaskData") -> None:
             path.unlink()
 
 
-def _searched_settings(settings: FitSettings, data: "TaskData", processes: "Processes") -> FitSettings:
+def _searched_settings(
+    settings: FitSettings, data: "TaskData", processes: "Processes", method: "Method"
+) -> FitSettings:
     """Search with the first seed, and return settings in which what was found is fixed: the paper's protocol."""
-    from hashee.training.search import searched  # noqa: PLC0415
     from hashee.training.stages import Fit  # noqa: PLC0415
 
-    trial = Fit(settings, data, processes)
-    choice = searched(trial, trial.dense() if settings.needs_dense else None)
+    choice = method.train(Fit(settings, data, processes))
     recipe = choice.fit.recipe
     found = {name: getattr(recipe, name) for name in ("learning_rate", "batch_size", "epochs", "warmup_ratio")}
     found |= {"weight_decay": recipe.weight_decay, "hash": choice.best.hash}

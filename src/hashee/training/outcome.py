@@ -3,12 +3,13 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, TaskData
 from hashee.data.encoding import Encoded
+from hashee.data.predictions import scores
 from hashee.data.run_record import (
     RUN,
     BackboneRecord,
@@ -23,11 +24,13 @@ from hashee.data.run_record import (
     TrainingRecord,
     read_run,
 )
-from hashee.export.loading import load
+from hashee.tables.table import ExitTable
+from hashee.training.evaluation import logits_for
 from hashee.training.json_files import json_text, write_json
+from hashee.training.method import Array, Choice, Method
 from hashee.training.model_card import model_card
 from hashee.training.processes import Processes
-from hashee.training.record import hardware, macs_of, versions
+from hashee.training.record import hardware, versions
 from hashee.training.replacing import replaced_model
 from hashee.training.resources import writing_to
 from hashee.training.settings import FitSettings
@@ -38,40 +41,17 @@ REPLACED = "replaced.json"
 """Where this is, in the work folder, `run.json` and model are of a run that is being replaced."""
 
 Splits = dict[str, tuple[Encoded, Examples]]
+Predict = Callable[[Any, Encoded, Processes], list[Array]]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Models that were fitted, of which the best on dev is kept."""
-
-    fit: Fit
-    candidates: list[Candidate]
-    search: dict[str, Any] | None = None
-    """What was searched, and how good each point was."""
-
-    @property
-    def best(self) -> Candidate:
-        """The candidate with the best score on dev; the first of equals."""
-        return max(self.candidates, key=lambda candidate: candidate.score)
-
-
-Choose = Callable[[Fit, Dense | None], Choice]
-
-
-def each_hash(fit: Fit, dense: Dense | None) -> Choice:
-    """Fit a candidate for each kind of table that the settings ask for."""
-    return Choice(fit, [fit.hashed(kind, dense, fit.folder / WORK / kind) for kind in fit.settings.hashes])
-
-
-def fit_once(settings: FitSettings, data: TaskData, processes: Processes, choose: Choose) -> RunRecord:
+def fit_once(settings: FitSettings, data: TaskData, processes: Processes, method: Method) -> RunRecord:
     """Fit one model into the output folder, unless it is finished there, and return what `run.json` holds."""
     done = processes.main_only(lambda: finished_run(settings, data))
     if done is not None:
         return done
     fit = Fit(settings, data, processes)
     processes.main_only(lambda: write_json(settings.output / WORK / "settings.json", settings.to_dict()))
-    dense = fit.dense() if settings.needs_dense else None
-    run = finish(dense, choose(fit, dense))
+    run = finish(method, method.train(fit))
     if processes.is_main and not settings.keep_checkpoints:
         shutil.rmtree(settings.output / WORK, ignore_errors=True)
     processes.wait()
@@ -88,24 +68,22 @@ def finished_run(settings: FitSettings, data: TaskData) -> RunRecord | None:
     return run
 
 
-def finish(dense: Dense | None, choice: Choice) -> RunRecord:
+def finish(method: Method, choice: Choice) -> RunRecord:
     """Measure the best candidate, and write model, tokenizer, card and `run.json` to the output folder."""
     began = time.monotonic()
-    fit, best = choice.fit, choice.best
+    fit, best, dense = choice.fit, choice.best, choice.dense
     splits: Splits = {"dev": (fit.dev, fit.data.dev)}
     if fit.data.test is not None and len(fit.data.test):
         splits["test"] = (fit.encoder(fit.data.test), fit.data.test)
-    model = load(best.folder).to(fit.processes.device)
+    model = method.open(best.folder).to(fit.processes.device)
     last = "test" if "test" in splits else "dev"
-    reads_first_row = model.hashed_encoder.reads_first_row
-    table = best.table.metadata()
     run = replace(
         _about(fit),
-        table=TableRecord(**{name: table[name] for name in ("method", "num_layers", "parameters", "fingerprint")}),
-        metrics=_metrics(fit, model, splits),
+        table=_about_table(best.table, method),
+        metrics=_metrics(fit, model, splits, method.predict),
         dense=None if dense is None else _about_dense(fit, dense, splits),
         candidates=[CandidateRecord(each.hash, _training(each.record)) for each in choice.candidates],
-        macs=macs_of(fit.backbone.config, best.table, splits[last][0], last, reads_first_row),
+        macs=method.cost(choice, model, last, splits[last][0]),
         history=best.record.history,
         search=choice.search,
     )
@@ -133,18 +111,27 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
         (incoming / RUN).write_text(json_text(run.to_dict()), encoding="utf-8")
 
 
-def _metrics(fit: Fit, model: Any, splits: Splits) -> Metrics:
+def _metrics(fit: Fit, model: Any, splits: Splits, predict: Predict) -> Metrics:
     measured: Metrics = {"dev": None, "test": None}
     for split, (encoded, examples) in splits.items():
         if examples.targets is not None:
-            measured[split] = fit.measure(model, encoded, examples)
+            logits = predict(model, encoded, fit.processes)
+            measured[split] = scores(fit.data.task, logits, examples.targets)
     return measured
 
 
 def _about_dense(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
     training = None if dense.record is None else _training(dense.record)
-    return DenseRecord(dense.backbone.source, dense.backbone.layers, training, _metrics(fit, model, splits))
+    metrics = _metrics(fit, model, splits, logits_for)
+    return DenseRecord(dense.backbone.source, dense.backbone.layers, training, metrics)
+
+
+def _about_table(table: ExitTable | None, method: Method) -> TableRecord:
+    if table is None:
+        return TableRecord(method=method.name)
+    about = table.metadata()
+    return TableRecord(**{name: about[name] for name in ("method", "num_layers", "parameters", "fingerprint")})
 
 
 def _about(fit: Fit) -> RunRecord:

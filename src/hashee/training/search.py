@@ -9,7 +9,7 @@ import numpy as np
 
 from hashee.packages import require
 from hashee.training.json_files import fingerprint_of
-from hashee.training.outcome import Choice
+from hashee.training.method import Choice
 from hashee.training.stage import drop_weights
 from hashee.training.stages import WORK, Candidate, Dense, Fit
 

@@ -4,7 +4,8 @@ from dataclasses import astuple, replace
 
 from hashee.data import TaskData
 from hashee.data.run_record import RunRecord, Seconds, dev_score
-from hashee.training.outcome import Choose, finished_run, fit_once, put_in_place
+from hashee.training.method import Method
+from hashee.training.outcome import finished_run, fit_once, put_in_place
 from hashee.training.processes import Processes
 from hashee.training.record import spread
 from hashee.training.resources import writing_to
@@ -12,7 +13,7 @@ from hashee.training.settings import FitSettings
 
 
 def fit_seeds(
-    settings: FitSettings, each: FitSettings, data: TaskData, processes: Processes, choose: Choose
+    settings: FitSettings, each: FitSettings, data: TaskData, processes: Processes, method: Method
 ) -> RunRecord:
     """Fit once per seed, in OUTPUT/seed-N, and put the best on dev in OUTPUT; seeds that are finished are reused.
 
@@ -24,7 +25,7 @@ def fit_seeds(
     runs = []
     for seed in range(settings.seed, settings.seed + settings.seeds):
         output = settings.output / f"seed-{seed}"
-        runs.append(fit_once(replace(each, seed=seed, seeds=1, output=output), data, processes, choose))
+        runs.append(fit_once(replace(each, seed=seed, seeds=1, output=output), data, processes, method))
     best = max(runs, key=lambda run: dev_score(run.metrics))
     summary = {
         split: spread([run.metrics[split] or {} for run in runs]) if best.metrics[split] else None

@@ -48,6 +48,7 @@ class FitSettings:
     rarity: Annotated[float, "Importance: power of surprisal."] = 1.0
     table: Annotated[Path | None, "Folder of a table to use, instead of --hash."] = None
 
+    method: Annotated[str, "How it is made cheap."] = "hash-exits"
     warm_start: Annotated[bool, "Start from the dense model."] = True
     dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
     distill: Annotated[float, "Its weight in loss."] = 0.0
@@ -172,7 +173,7 @@ class FitSettings:
 PANELS = {
     "": ("task", "output", "backbone", "hash", "speedup", "resume"),
     "Data": ("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
-    "Model": ("depth", "warm_start", "dense", "distill", "temperature", "distill_hidden"),
+    "Model": ("method", "depth", "warm_start", "dense", "distill", "temperature", "distill_hidden"),
     "Exits": (
         *("speedup_by", "num_buckets", "min_exit", "table"),
         *("signal", "signed", "prior", "pseudo_counts", "rarity"),

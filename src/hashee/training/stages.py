@@ -44,11 +44,13 @@ class Dense:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A hashed model that was fitted."""
+    """A model that was fitted, with exits or by another method."""
 
     hash: str
+    """Kind of its table, or what else tells it from the other candidates."""
     folder: Path
-    table: ExitTable
+    table: ExitTable | None
+    """None for methods without one."""
     record: StageRecord
     table_seconds: float
 

@@ -60,7 +60,7 @@ def _unpacked(hidden: Tensor, plan: Plan, reads: Reads) -> Tensor:
     first = plan.rows % max(plan.length, 1) == 0
     padded = hidden.new_full((plan.batch * plan.length, hidden.shape[1]), float("nan"))
     padded = padded.index_copy(0, plan.rows[first], hidden[first])
-    return padded.view(plan.batch, plan.length, -1)
+    return padded.view(plan.batch, plan.length, hidden.shape[1])
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class EncoderState:
         state = model.hashed_encoder.start(**inputs)
         while not state.done:
             state = state.advance()
-            scores = classifiers[state.layer - 1](state.first())
+            classify = classifiers[state.layer - 1]
+            scores = classify(state.first())
             logits[state.sequences] = scores
             state = state.select(entropy(scores) > threshold)
     """

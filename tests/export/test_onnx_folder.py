@@ -76,8 +76,8 @@ def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
     assert load(tmp_path / "out").inputs
 
 
-@pytest.mark.parametrize("family", ["bart", "cpt", "mbart"])
-def test_seq2seq_is_refused(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bart", "cpt", "mbart", "modernbert"])
+def test_families_that_are_not_covered_are_refused(family: str, tmp_path: Path) -> None:
     model = converted(make_model(family), make_exits("random exits"))
     with pytest.raises(hashee.UnsupportedModel, match=f"{family} models cannot be exported"):
         export_onnx(model, tmp_path / "out")

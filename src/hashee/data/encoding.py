@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hashee.data.task import Examples, Kind, Task
+from hashee.data.types import TASK_TYPES
 from hashee.errors import InputError
 
 Array = NDArray[Any]
@@ -128,9 +129,7 @@ class Encoder:
         )
 
     def _targets(self, targets: Sequence[Any]) -> Array | list[Array]:
-        if self.task.kind is Kind.TAGS:
-            return [np.asarray(tags, dtype=np.int64) for tags in targets]
-        return np.asarray(targets, dtype=np.int64 if self.task.kind is Kind.CLASSES else np.float32)
+        return TASK_TYPES[self.task.kind].targets(targets)
 
 
 def _word_starts(words: Sequence[str], spans: Sequence[tuple[int, int]]) -> Array:

@@ -5,20 +5,15 @@ from typing import Any
 
 from hashee.data.registry import layout_of
 from hashee.data.task import Kind, Task
+from hashee.data.types import TASK_TYPES
 from hashee.errors import InputError
 
 _SHOWN = 6
-_HEADS = {Kind.TAGS: "ForTokenClassification"}
-_PROBLEMS = {
-    Kind.CLASSES: "single_label_classification",
-    Kind.LABELS: "multi_label_classification",
-    Kind.SCORE: "regression",
-}
 
 
 def head_for(task: Task) -> str:
     """Return how the names of model classes end that can answer a task."""
-    return _HEADS.get(task.kind, "ForSequenceClassification")
+    return TASK_TYPES[task.kind].head
 
 
 def check_head(name: str, config: Any, task: Task, source: str) -> None:
@@ -34,7 +29,7 @@ def check_head(name: str, config: Any, task: Task, source: str) -> None:
 def check_problem(config: Any, task: Task, source: str) -> None:
     """Raise if a model's config says that its head was made for another kind of task."""
     problem = getattr(config, "problem_type", None)
-    expected = _PROBLEMS.get(task.kind)
+    expected = TASK_TYPES[task.kind].problem_type
     if None not in (problem, expected) and problem != expected:
         raise InputError(
             f"the head of the model in {source} is for {problem}, but {task.name} is {task.kind}; name a model that "

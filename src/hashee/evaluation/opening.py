@@ -10,14 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
@@ -203,7 +198,7 @@ def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
 
 def _dense(source: str, task: Task) -> Any:
     """Load a dense model with all of its head; what transformers would only report missing is an error."""
-    auto_class: Any = AutoModelForTokenClassification if task.kind is Kind.TAGS else AutoModelForSequenceClassification
+    auto_class: Any = getattr(transformers, f"AutoModel{head_for(task)}")
     model, info = read_pretrained(auto_class, source, "model", dtype=torch.float32, output_loading_info=True)
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])

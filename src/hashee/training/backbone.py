@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    set_seed,
-)
+import transformers
+from transformers import AutoConfig, AutoTokenizer, set_seed
 
-from hashee.data import Kind, Task
+from hashee.data import Task
 from hashee.data.encoding import Encoder
+from hashee.data.types import TASK_TYPES
 from hashee.embedded import minilm_folder
 from hashee.errors import CheckpointError, InputError, UnsupportedModel
 from hashee.families import Adapter, adapter_for
@@ -25,12 +21,6 @@ from hashee.hf.model import check_finite
 from hashee.hf.pretrained import read_pretrained
 from hashee.tables.table import ExitTable
 from hashee.training.settings import EMBEDDED
-
-_PROBLEMS = {
-    Kind.CLASSES: "single_label_classification",
-    Kind.LABELS: "multi_label_classification",
-    Kind.SCORE: "regression",
-}
 
 
 @dataclass(frozen=True)
@@ -61,15 +51,15 @@ class Backbone:
 
     def load(self, seed: int = 0, depth: int | None = None) -> Any:
         """Return the dense model at a depth (`self.depth`) with a head for the task; the seed draws a new head."""
-        tagging = self.task.kind is Kind.TAGS
-        auto_class: Any = AutoModelForTokenClassification if tagging else AutoModelForSequenceClassification
+        task_type = TASK_TYPES[self.task.kind]
+        auto_class: Any = getattr(transformers, f"AutoModel{task_type.head}")
         config = copy.deepcopy(self.config)
         config.num_hidden_layers = depth or self.depth
         labels = self.task.labels or ("score",)
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: number for number, label in enumerate(labels)}
-        if not tagging:
-            config.problem_type = _PROBLEMS[self.task.kind]
+        if task_type.problem_type is not None:
+            config.problem_type = task_type.problem_type
         set_seed(seed)
         model, info = read_pretrained(
             auto_class,

@@ -130,7 +130,7 @@ def hide_kernels(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif how == "no engines":
         monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace())
     else:
-        monkeypatch.setattr(sys.modules["hashee.quantize"], "ENGINE", "of another processor")
+        monkeypatch.setattr(sys.modules["hashee.hf.quantize"], "ENGINE", "of another processor")
 
 
 WAYS_TO_BE_WITHOUT = ["no operations", "no quantized tensors", "no engines", "another processor"]

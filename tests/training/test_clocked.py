@@ -11,7 +11,7 @@ from fitting_data import make_data
 from transformers import AutoModelForSequenceClassification
 
 from hashee import ExitTable, TableError, fit
-from hashee.bench import rounds
+from hashee.cost import rounds
 from hashee.cost.rounds import alternate
 from hashee.data import Kind
 from hashee.errors import ImpossibleSpeedup

@@ -13,7 +13,7 @@ from hashee.cost.machine import describe_machine, peak_memory_mb
 from hashee.cost.threads import torch_threads, usable_cores
 from hashee.data.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.data.loading import load_task
-from hashee.data.predictions import scores
+from hashee.data.predictions import predictions, scores
 from hashee.data.run_record import RunRecord, read_run
 from hashee.data.submission import write_submission
 from hashee.data.task import Examples, Kind, Task, TaskData
@@ -147,8 +147,6 @@ def examples_of(data: TaskData, settings: EvaluateSettings) -> Examples:
 
 def _answered(opened: Opened, examples: Examples, full_layers: int, progress: bool) -> _Answered:
     """Let a model answer all examples; this also warms it up."""
-    from hashee.training.evaluation import predictions  # noqa: PLC0415  # accelerate is an extra
-
     cost = _cost(opened, examples, full_layers)
     logits = answer(opened, examples, progress)
     answers = predictions(opened.task, logits)

@@ -8,9 +8,10 @@ import pytest
 from fitting_data import make_data
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from hashee import Budget, ExitTable, FitResult, InputError, TableError, budget, count_flops, fit
+from hashee import Budget, ExitTable, FitResult, InputError, TableError, count_flops, fit
 from hashee.data import Kind
 from hashee.errors import ImpossibleSpeedup
+from hashee.tables import budget
 from hashee.tables.importance import Shrinkage
 from hashee.training import tables
 from hashee.training.processes import current_processes

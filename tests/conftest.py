@@ -1,7 +1,12 @@
 """Fixtures that all tests share: a small real tokenizer, and the folder of real data."""
 
 import os
+import signal
 from pathlib import Path
+
+# Shells start what runs in the background with Ctrl-C ignored, which would be passed on to every process under test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before transformers reads it: nothing here may ask the Hub, and a look-up that fails is retried for a long time.
 os.environ["HF_HUB_OFFLINE"] = "1"

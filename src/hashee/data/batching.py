@@ -1,4 +1,4 @@
-"""From texts to batches of token ids: the one module that tokenizes, groups by cost and pads."""
+"""From texts to token ids, to batches by what they cost, to padded arrays."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence

@@ -23,9 +23,9 @@ from transformers import (
 )
 
 import hashee
-from hashee.families import adapter_for
-from hashee.families.cpt_model import CptConfig
-from hashee.families.elasticbert_model import ElasticBertConfig
+from hashee.families.adapters import adapter_for
+from hashee.families.cpt import CptConfig
+from hashee.families.elasticbert import ElasticBertConfig
 
 VOCABULARY = 97
 LAYERS = 4

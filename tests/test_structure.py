@@ -8,7 +8,7 @@ import pytest
 from transformers import PreTrainedModel
 
 import hashee
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 from import_graph import DESIGN, MODULES, ROOMS, SOURCE, TOP, edges, imports_of, room_of, with_drawing
 
 ROOT = Path(__file__).parents[1]

@@ -19,9 +19,10 @@ from architectures import (
     make_ids,
     make_model,
 )
+from hashee.engine.adapter import Adapter
 from hashee.engine.reference import run_reference
 from hashee.errors import UnsupportedModel
-from hashee.families import ADAPTERS, Adapter
+from hashee.families.adapters import ADAPTERS
 
 TOLERANCE = 1e-5
 BERT_LIKE = [["encoder.layer.0"], ["encoder.layer.1"], ["encoder.layer.2"], ["encoder.layer.3"]]

@@ -10,7 +10,7 @@ from torch import Tensor
 from architectures import FAMILIES, converted, encoder_of, make_exits, make_ids, make_mask, make_model, padded
 from hashee.engine import first_layer
 from hashee.engine.reference import run_reference
-from hashee.families import ADAPTERS, adapter_for
+from hashee.families.adapters import ADAPTERS, adapter_for
 
 LOOKED_UP = [family for family in FAMILIES if ADAPTERS[family].summed_embeddings is not None]
 TOLERANCE = 1e-5

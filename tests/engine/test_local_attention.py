@@ -15,7 +15,7 @@ from hashee.cost.macs import band_length, block_length
 from hashee.engine.local_attention import Bands, within_window
 from hashee.engine.plan import make_plan
 from hashee.engine.reference import run_reference
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 
 LENGTH = 40
 WINDOW = 4

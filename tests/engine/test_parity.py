@@ -28,7 +28,7 @@ from architectures import (
 )
 from hashee.engine.block import Block
 from hashee.engine.reference import run_reference
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 from which_kernels import FUSED, needs_kernels, recorded_forms
 
 FORWARD_TOLERANCE = 1e-5

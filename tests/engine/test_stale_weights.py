@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 
 from architectures import FAMILIES, converted, encoder_of, make_exits, make_ids, make_model, randomise
 from hashee.engine.reference import run_reference
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 
 LOOKED_UP = [family for family in FAMILIES if ADAPTERS[family].summed_embeddings is not None]
 EXITS = make_exits("exits at 0")

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.models.bart.modeling_bart import BartDecoder
 
 from hashee.errors import CheckpointError, UnsupportedModel
-from hashee.families.cpt_model import (
+from hashee.families.cpt import (
     CptConfig,
     CptForConditionalGeneration,
     CptForSequenceClassification,

@@ -26,7 +26,7 @@ from transformers import (
     BertTokenizer,
 )
 
-from hashee.families.elasticbert_model import (
+from hashee.families.elasticbert import (
     ElasticBertConfig,
     ElasticBertForMaskedLM,
     ElasticBertForMultipleChoice,

@@ -103,7 +103,7 @@ def test_embeddings_are_read_and_replaced(family: str) -> None:
 def test_encoders_with_and_without_a_pooler(family: str, pooling: bool, tmp_path: Path) -> None:
     from architectures import make_config, randomise
     from hashee.engine.reference import run_reference
-    from hashee.families import ADAPTERS
+    from hashee.families.adapters import ADAPTERS
 
     torch.manual_seed(0)
     dense = ADAPTERS[family].encoder_class(make_config(family), add_pooling_layer=pooling).eval()

@@ -25,7 +25,7 @@ from architectures import (
 )
 from hashee.data.texts import read_texts
 from hashee.embedded import minilm_folder
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 
 
 def measured_macs(family: str, exits_kind: str, grad: bool) -> int:

@@ -34,7 +34,7 @@ from architectures import (
 )
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.engine.reference import run_reference
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 from hashee.hf.classes import AUTO_CLASSES
 
 TOLERANCE = 1e-5

@@ -13,7 +13,7 @@ import hashee
 from architectures import FAMILIES, converted, make_exits, make_model
 from hashee.data.texts import read_texts
 from hashee.embedded import minilm_folder
-from hashee.families import ADAPTERS
+from hashee.families.adapters import ADAPTERS
 from hashee.hf.flops import count_flops
 from hashee.tables.budget import Budget, Seen
 from hashee.tables.counting import count_tokens

@@ -23,7 +23,7 @@ import hashee
 from architectures import FAMILIES, LAYERS, VOCABULARY, encoder_of, make_exits, make_ids, make_mask, make_model, padded
 from architectures import converted as convert_with
 from hashee.errors import InputError, TableError, TableMismatch, UnsupportedModel
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.tables.importance import Prices, Shrinkage, nearest, shrunk
 from hashee.tables.measuring import Importance, measure_importance, measure_movement
 from hashee.tables.table import tokenizer_fingerprint

@@ -12,7 +12,7 @@ import numpy as np
 
 from hashee.bench.batches import Tokens
 from hashee.cost.macs import dense_macs, layer_cost
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.hf.flops import count_flops
 from hashee.tables.table import ExitTable
 

@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,6 +27,31 @@ class Tokens:
     """(1, tokens, width) word embeddings given by the caller in place of a look-up."""
 
 
+HeadLayers = tuple[Any, ...]
+"""Linear and LayerNorm modules and activations (modules or class names), in the order in which rows pass them."""
+
+
+def _dense_and_tanh(encoder: Any) -> HeadLayers | None:
+    pooler = getattr(encoder, "pooler", None)
+    return None if pooler is None else (pooler.dense, "Tanh")
+
+
+@dataclass(frozen=True)
+class OnnxLayout:
+    """Where the models of a family keep what surrounds their layers, as the ONNX exporter needs to know it."""
+
+    classifier: Callable[[Any, Any], HeadLayers]
+    """(model, encoder) -> from the state of the first position to the logits of a sequence."""
+    masked_lm: Callable[[Any], HeadLayers]
+    """model -> from the state of a token to the logits over the vocabulary."""
+    positions_after_padding: bool = False
+    """Whether position ids count the tokens that are not padding, from the padding id + 1, instead of columns."""
+    projection: Callable[[Any], Module | None] = lambda encoder: None
+    """encoder -> the Linear between embeddings and layers, or None."""
+    pooler: Callable[[Any], HeadLayers | None] = _dense_and_tanh
+    """encoder -> from the state of the first position to the pooled output, or None."""
+
+
 class Adapter(ABC):
     """One model family. Subclasses say where things are; no state, no parameters, one shared instance each."""
 
@@ -46,6 +71,8 @@ class Adapter(ABC):
         "ForNextSentencePrediction",
     )
     """How the classes end whose heads read the first position only; it must hold a token, not padding."""
+    onnx: ClassVar[OnnxLayout | None] = None
+    """What the ONNX exporter needs to know; None: the family cannot be exported."""
 
     def reads_first_row(self, model_class: type, config: Any = None) -> bool:
         """Say whether a model of this class, converted or not, has a head that reads the first position only.

@@ -20,6 +20,7 @@ from hashee.data.encoding import Encoder
 from hashee.data.run_record import read_run
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
+from hashee.engine.adapter import Adapter
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.evaluation.labels import check_head, check_problem, head_for, output_order
 from hashee.evaluation.settings import EvaluateSettings
@@ -27,7 +28,7 @@ from hashee.export import export_onnx
 from hashee.export.folder import DESCRIPTION, GRAPH
 from hashee.export.loading import load
 from hashee.export.runtime import ExportedModel
-from hashee.families import Adapter, adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.hf.model import HashedModel, check_finite
 from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
 from hashee.hf.pretrained import read_pretrained

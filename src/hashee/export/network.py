@@ -5,12 +5,15 @@ from typing import Any
 
 import torch
 
+from hashee.engine.adapter import HeadLayers, OnnxLayout
 from hashee.engine.block import Block
 from hashee.errors import UnsupportedModel
-from hashee.export.families import Family, Steps, embed, family_of, has_token_types, run_steps
+from hashee.export.activations import activate
+from hashee.export.embeddings import embed, has_token_types
 from hashee.export.graph import Graph
 from hashee.export.layers import active_rows, freeze, one_row_each, update
 from hashee.export.packing import Packing, pack_batch, unpack, with_padding_row
+from hashee.families.adapters import ADAPTERS, adapter_for
 
 BIAS_REACH = 512
 """Positions farther apart than this share one bias; MPNet's stops changing at 128."""
@@ -39,12 +42,12 @@ class Packed:
 
 def build_network(model: Any, opset: int) -> Network:
     """Write the graph of a converted model in evaluation mode."""
-    family, write_head = family_of(model), _head_of(model)
+    layout, write_head = layout_of(model), _head_of(model)
     encoder = model.hashed_encoder
     adapter = encoder.adapter
     graph = Graph(opset)
     packing = pack_batch(graph, encoder.exit_layers, model.exit_table.num_layers)
-    hidden = embed(graph, encoder, family, packing)
+    hidden = embed(graph, encoder, layout, packing)
     bias = _position_bias(graph, encoder, packing)
     blocks = list(adapter.blocks(encoder))
     width = adapter.shape(model.config).width
@@ -61,7 +64,28 @@ def build_network(model: Any, opset: int) -> Network:
     if norm is not None:
         packed = Packed(graph, packing, graph.norm(packed.hidden, norm), width)
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if has_token_types(encoder) else ()))
-    return Network(graph, inputs, write_head(packed, model, family))
+    return Network(graph, inputs, write_head(packed, model, layout))
+
+
+def layout_of(model: Any) -> OnnxLayout:
+    """Return what the exporter needs to know of a model's family, or refuse the family."""
+    adapter = adapter_for(model.config)
+    if adapter.onnx is None:
+        covered = ", ".join(sorted(name for name, other in ADAPTERS.items() if other.onnx is not None))
+        raise UnsupportedModel(f"{adapter.model_type} models cannot be exported to ONNX, which covers {covered}")
+    return adapter.onnx
+
+
+def run_head(graph: Graph, rows: str, layers: HeadLayers) -> str:
+    """Pass rows through the layers of a pooler or a head."""
+    for layer in layers:
+        if isinstance(layer, str) or not hasattr(layer, "weight"):
+            rows = activate(graph, rows, layer)
+        elif type(layer).__name__ == "LayerNorm":
+            rows = graph.norm(rows, layer)
+        else:
+            rows = graph.linear(rows, layer)
+    return rows
 
 
 def _head_of(model: Any) -> Any:
@@ -76,22 +100,22 @@ def _head_of(model: Any) -> Any:
     raise UnsupportedModel(f"the head of {name} cannot be exported to ONNX, which covers bare models and {known}")
 
 
-def _sequence_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+def _sequence_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     """Write logits of whole sequences from (batch, width) states of the first position."""
-    steps = family.classifier(model, model.hashed_encoder)
-    _blank_without_first(packed, run_steps(packed.graph, packed.hidden, steps), "logits")
-    return {"logits": ("batch", steps[-1].out_features)}
+    layers = layout.classifier(model, model.hashed_encoder)
+    _blank_without_first(packed, run_head(packed.graph, packed.hidden, layers), "logits")
+    return {"logits": ("batch", layers[-1].out_features)}
 
 
-def _token_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+def _token_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     return {"logits": ("batch", "length", _per_token(packed, (model.classifier,), "logits"))}
 
 
-def _masked_lm_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
-    return {"logits": ("batch", "length", _per_token(packed, family.masked_lm(model), "logits"))}
+def _masked_lm_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+    return {"logits": ("batch", "length", _per_token(packed, layout.masked_lm(model), "logits"))}
 
 
-def _answer_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+def _answer_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     _per_token(packed, (model.qa_outputs,), "start_and_end")
     start, end = packed.graph.split("start_and_end", [1, 1], axis=2)
     for name, value in (("start_logits", start), ("end_logits", end)):
@@ -99,15 +123,15 @@ def _answer_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]
     return {"start_logits": ("batch", "length"), "end_logits": ("batch", "length")}
 
 
-def _no_head(packed: Packed, model: Any, family: Family) -> dict[str, Shape]:
+def _no_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     graph, packing, width = packed.graph, packed.packing, packed.width
     rows = with_padding_row(graph, packed.hidden, width)
     unpack(graph, rows, packing, "last_hidden_state")
     outputs: dict[str, Shape] = {"last_hidden_state": ("batch", "length", width)}
-    pooler = family.pooler(model)
+    pooler = layout.pooler(model)
     if pooler is None:
         return outputs
-    _blank_without_first(packed, run_steps(graph, graph.take(rows, _first_places(packed)), pooler), "pooler_output")
+    _blank_without_first(packed, run_head(graph, graph.take(rows, _first_places(packed)), pooler), "pooler_output")
     return {**outputs, "pooler_output": ("batch", width)}
 
 
@@ -120,11 +144,11 @@ HEADS = {
 """By how transformers ends the names of its classes."""
 
 
-def _per_token(packed: Packed, steps: Steps, name: str) -> int:
+def _per_token(packed: Packed, layers: HeadLayers, name: str) -> int:
     """Write an output of every position and return its width; padding gets what a row of zeros gives."""
     rows = with_padding_row(packed.graph, packed.hidden, packed.width)
-    unpack(packed.graph, run_steps(packed.graph, rows, steps), packed.packing, name)
-    width: int = steps[-1].out_features
+    unpack(packed.graph, run_head(packed.graph, rows, layers), packed.packing, name)
+    width: int = layers[-1].out_features
     return width
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from hashee.errors import HasheeError, UnsupportedModel
-from hashee.export.families import family_of, has_token_types
+from hashee.export.embeddings import has_token_types
 from hashee.export.folder import FORMAT, GRAPH, WEIGHTS, prepared, write_description
-from hashee.export.network import Network, build_network
+from hashee.export.network import Network, build_network, layout_of
 from hashee.hf.model import HashedModel
 from hashee.packages import require
 from hashee.tables.tokenization import tokenization_of
@@ -84,7 +84,7 @@ def _describe(model: Any, network: Network, tokenizer: Any) -> dict[str, Any]:
         "reads_first_row": bool(encoder.reads_first_row),
         "vocabulary": len(encoder.exit_layers),
         "positions": int(encoder.adapter.max_position(encoder)),
-        "padding_id": int(encoder.embeddings.padding_idx) if family_of(model).positions_after_padding else None,
+        "padding_id": int(encoder.embeddings.padding_idx) if layout_of(model).positions_after_padding else None,
         "token_types": encoder.embeddings.token_type_embeddings.num_embeddings if has_token_types(encoder) else 0,
         "num_layers": table.num_layers,
         "table_fingerprint": table.fingerprint,

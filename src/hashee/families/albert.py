@@ -7,15 +7,30 @@ from torch.nn import Module
 from transformers import AlbertConfig, AlbertModel
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    head = model.predictions
+    return head.dense, head.activation, head.LayerNorm, head.decoder
+
+
+def _pooler(encoder: Any) -> HeadLayers | None:
+    return None if encoder.pooler is None else (encoder.pooler, encoder.pooler_activation)
 
 
 class AlbertAdapter(Adapter):
     model_type = "albert"
     config_class = AlbertConfig
     encoder_class = AlbertModel
+    onnx = OnnxLayout(
+        classifier=lambda model, encoder: (encoder.pooler, encoder.pooler_activation, model.classifier),
+        masked_lm=_masked_lm,
+        projection=lambda encoder: encoder.encoder.embedding_hidden_mapping_in,
+        pooler=_pooler,
+    )
 
     def layers(self, encoder: Any) -> list[Module]:
         config = encoder.config

@@ -6,9 +6,14 @@ from torch.nn import Module
 from transformers import BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
-from hashee.engine.adapter import Adapter
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    transform = model.cls.predictions.transform
+    return transform.dense, transform.transform_act_fn, transform.LayerNorm, model.cls.predictions.decoder
 
 
 class BertAdapter(Adapter):
@@ -16,6 +21,10 @@ class BertAdapter(Adapter):
     config_class: ClassVar[type[PreTrainedConfig]] = BertConfig
     encoder_class: ClassVar[type[PreTrainedModel]] = BertModel
     summed_embeddings: ClassVar[type[Module] | None] = BertEmbeddings
+    onnx: ClassVar[OnnxLayout | None] = OnnxLayout(
+        classifier=lambda model, encoder: (encoder.pooler.dense, "Tanh", model.classifier),
+        masked_lm=_masked_lm,
+    )
     pre_norm = False
 
     def norms(self, layer: Any) -> tuple[Module, Module]:

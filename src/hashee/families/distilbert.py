@@ -8,9 +8,13 @@ from transformers import DistilBertConfig, DistilBertModel
 from transformers.models.distilbert.modeling_distilbert import Embeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    return model.vocab_transform, model.activation, model.vocab_layer_norm, model.vocab_projector
 
 
 class DistilBertAdapter(Adapter):
@@ -19,6 +23,10 @@ class DistilBertAdapter(Adapter):
     encoder_class = DistilBertModel
     summed_embeddings = Embeddings
     token_types = False
+    onnx = OnnxLayout(
+        classifier=lambda model, encoder: (model.pre_classifier, "ReLU", model.classifier),
+        masked_lm=_masked_lm,
+    )
 
     def layers(self, encoder: Any) -> list[Module]:
         return list(encoder.transformer.layer)

@@ -8,8 +8,18 @@ from transformers import ElectraConfig, ElectraModel
 from transformers.models.electra.modeling_electra import ElectraEmbeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Tokens
+from hashee.engine.adapter import HeadLayers, OnnxLayout, Tokens
 from hashee.families.bert import BertAdapter
+
+
+def _classifier(model: Any, encoder: Any) -> HeadLayers:
+    head = model.classifier
+    return head.dense, head.activation, head.out_proj
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    head = model.generator_predictions
+    return head.dense, head.activation, head.LayerNorm, model.generator_lm_head
 
 
 class ElectraAdapter(BertAdapter):
@@ -17,6 +27,11 @@ class ElectraAdapter(BertAdapter):
     config_class = ElectraConfig
     encoder_class = ElectraModel
     summed_embeddings = ElectraEmbeddings
+    onnx = OnnxLayout(
+        classifier=_classifier,
+        masked_lm=_masked_lm,
+        projection=lambda encoder: getattr(encoder, "embeddings_project", None),
+    )
 
     def shape(self, config: Any) -> EncoderShape:
         return dataclasses.replace(super().shape(config), looked_up=config.embedding_size == config.hidden_size)

@@ -8,9 +8,14 @@ from transformers import MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEmbeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, Tokens, positions_after_padding
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens, positions_after_padding
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    head = model.lm_head
+    return head.dense, "GELUActivation", head.layer_norm, head.decoder
 
 
 class MPNetAdapter(Adapter):
@@ -19,6 +24,11 @@ class MPNetAdapter(Adapter):
     encoder_class = MPNetModel
     summed_embeddings = MPNetEmbeddings
     token_types = False
+    onnx = OnnxLayout(
+        classifier=lambda model, encoder: (model.classifier.dense, "Tanh", model.classifier.out_proj),
+        masked_lm=_masked_lm,
+        positions_after_padding=True,
+    )
 
     def block(self, layer: Any, number: int) -> Block:
         attention = layer.attention.attn

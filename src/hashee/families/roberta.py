@@ -18,8 +18,13 @@ from transformers.models.camembert.modeling_camembert import CamembertEmbeddings
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaEmbeddings
 
-from hashee.engine.adapter import positions_after_padding
+from hashee.engine.adapter import HeadLayers, OnnxLayout, positions_after_padding
 from hashee.families.bert import BertAdapter
+
+
+def _masked_lm(model: Any) -> HeadLayers:
+    head = model.lm_head
+    return head.dense, "GELUActivation", head.layer_norm, head.decoder
 
 
 class RobertaAdapter(BertAdapter):
@@ -27,6 +32,11 @@ class RobertaAdapter(BertAdapter):
     config_class: ClassVar[type[PreTrainedConfig]] = RobertaConfig
     encoder_class: ClassVar[type[PreTrainedModel]] = RobertaModel
     summed_embeddings: ClassVar[type[Module] | None] = RobertaEmbeddings
+    onnx: ClassVar[OnnxLayout | None] = OnnxLayout(
+        classifier=lambda model, encoder: (model.classifier.dense, "Tanh", model.classifier.out_proj),
+        masked_lm=_masked_lm,
+        positions_after_padding=True,
+    )
 
     def positions(self, encoder: Any, input_ids: Tensor) -> Tensor:
         return positions_after_padding(input_ids, encoder.embeddings.padding_idx)

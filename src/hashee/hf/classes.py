@@ -7,8 +7,10 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto import tokenization_auto
 
+from hashee.engine.adapter import Adapter, is_library_class
 from hashee.errors import UnsupportedModel
-from hashee.families import ADAPTERS, PREFIX, Adapter, adapter_for, is_library_class
+from hashee.families import PREFIX
+from hashee.families.adapters import ADAPTERS, adapter_for
 from hashee.hf.model import HashedEncoder, HashedEncoderWithoutTypes, HashedModel
 
 AUTO_CLASSES = (

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from hashee.data.texts import text_columns
 from hashee.errors import InputError
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.hf.flops import FlopCount, count_flops
 from hashee.tables.table import ExitTable
 

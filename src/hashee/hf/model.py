@@ -16,11 +16,11 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from hashee.data.batching import Batching
 from hashee.data.texts import Text
+from hashee.engine.adapter import Adapter, name_of_own_class
 from hashee.engine.encoder import Encoded, EncoderState, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
 from hashee.engine.memory import settle_
 from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
-from hashee.families import Adapter, name_of_own_class
 from hashee.hf.explain import Explanation, explain
 from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
 from hashee.hf.opener import name_opener

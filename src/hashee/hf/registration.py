@@ -14,26 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-PREFIX = "hashee-"
-CONVERTED = (
-    "albert",
-    "bart",
-    "bert",
-    "camembert",
-    "cpt",
-    "distilbert",
-    "elasticbert",
-    "electra",
-    "mbart",
-    "modernbert",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-)
-"""Families whose converted models are known by `PREFIX` and their name; a test compares them with the adapters."""
-DENSE = ("cpt", "elasticbert")
-"""Families that transformers lacks, so that their dense models come from hashee too."""
+from hashee.families import FAMILIES, PREFIX
 
 _AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 _FAMILIES = "hashee.hf.classes"
@@ -71,7 +52,9 @@ class _StandIn:
 
 
 def _add_stand_ins(auto_config: ModuleType) -> None:
-    for model_type in (*(PREFIX + name for name in CONVERTED), *DENSE):
+    converted = [PREFIX + family.model_type for family in FAMILIES]
+    dense = [family.model_type for family in FAMILIES if not family.is_in_transformers]
+    for model_type in (*converted, *dense):
         if model_type in auto_config.CONFIG_MAPPING:
             continue
         stand_in = type("StandIn", (_StandIn,), {"model_type": model_type, "__module__": __name__})

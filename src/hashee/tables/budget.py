@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from hashee.cost.macs import EncoderShape, dense_macs, executed_macs
 from hashee.data.batching import token_ids
 from hashee.errors import InputError, TableError
-from hashee.families import adapter_for, head_reads_first_row
+from hashee.families.adapters import adapter_for, head_reads_first_row
 
 Counts = NDArray[np.int64]
 

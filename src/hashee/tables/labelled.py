@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from hashee.data import Kind, TaskData
 from hashee.data.batching import Batching, make_batches
 from hashee.errors import InputError
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.tables.budget import Budget, enough_held_out
 from hashee.tables.measuring import GROUPS, Importance, Movement, Signal, measure_importance, measure_movement
 

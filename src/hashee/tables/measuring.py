@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from hashee.engine.structure import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.tables.choices import Movement, Prior, Signal
 from hashee.tables.counting import CorpusInfo
 from hashee.tables.importance import Importance, Shrinkage

@@ -14,8 +14,9 @@ from hashee.data import Task
 from hashee.data.encoding import Encoder
 from hashee.data.types import TASK_TYPES
 from hashee.embedded import minilm_folder
+from hashee.engine.adapter import Adapter
 from hashee.errors import CheckpointError, InputError, UnsupportedModel
-from hashee.families import Adapter, adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.hf.convert import convert
 from hashee.hf.model import check_finite
 from hashee.hf.pretrained import read_pretrained

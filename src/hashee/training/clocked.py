@@ -11,7 +11,7 @@ from hashee.cost.rounds import alternate
 from hashee.data.batching import Batching
 from hashee.data.texts import Text
 from hashee.errors import ImpossibleSpeedup, TableError
-from hashee.families import adapter_for
+from hashee.families.adapters import adapter_for
 from hashee.hf.convert import convert
 from hashee.hf.predict import Scorer, predict, run_in_torch
 from hashee.tables.table import ExitTable

@@ -31,13 +31,13 @@ def truth(model: Any, batch: dict[str, Any]) -> Any:
 
 def distance(model: Any, exported: Any, batch: dict[str, Any]) -> float:
     """Return the largest difference between a model and its export in any output."""
-    answers, expected = exported(**batch), truth(model, batch)
+    outputs, expected = exported(**batch), truth(model, batch)
     worst = 0.0
-    for name, answer in answers.items():
+    for name, output in outputs.items():
         wanted = expected[name].numpy()
-        assert answer.shape == wanted.shape
-        assert (np.isnan(answer) == np.isnan(wanted)).all()
-        worst = max(worst, float(np.nanmax(np.abs(answer - wanted), initial=0.0)))
+        assert output.shape == wanted.shape
+        assert (np.isnan(output) == np.isnan(wanted)).all()
+        worst = max(worst, float(np.nanmax(np.abs(output - wanted), initial=0.0)))
     return worst
 
 

@@ -10,7 +10,7 @@ from hashee.engine import native
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
 FUSED = {"bart", "bert", "camembert", "cpt", "distilbert", "elasticbert", "electra", "roberta", "xlm-roberta"}
-"""Families with layers of their own, norms after the sums and no position bias, which run in one call."""
+"""Families with unshared post-norm layers and no position bias, which run in one call."""
 
 
 def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
@@ -27,7 +27,7 @@ def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
         return absorbed(*arguments, **options)
 
     def call_all(states: Tensor, layers: Any, *arguments: Any, **options: Any) -> None:
-        ran.update({("absorbed" if layer.absorbs else "plain", "in one call") for layer in layers})
+        ran.update({("absorbed" if layer.absorbed else "plain", "in one call") for layer in layers})
         in_one_call(states, layers, *arguments, **options)
 
     monkeypatch.setattr(hashee.engine.block, "attend", call_plain)

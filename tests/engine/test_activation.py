@@ -1,4 +1,4 @@
-"""The activation equals torch's, and whatever the numbers of rows, torch keeps next to nothing for them."""
+"""The activation equals torch's, and torch caches few primitives whatever the numbers of rows."""
 
 import ctypes
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_rows_are_activated_as_torch_does_it(name: str, width: int) -> None:
             assert torch.allclose(activate(activation, expand, inner.clone()), expected, atol=1e-6)
 
 
-def test_what_somebody_else_holds_is_left_alone() -> None:
+def test_tensors_that_something_else_refers_to_are_not_overwritten() -> None:
     kept: list[Tensor] = []
     expand = nn.Linear(8, 24)
     expand.register_forward_hook(lambda module, inputs, output: kept.append(output))
@@ -67,7 +67,7 @@ def test_few_primitives_are_kept_whatever_the_numbers_of_rows(runtime: str, capf
         for rows in range(1, 40):
             F.gelu(torch.zeros(rows, other_width))
 
-    # The log says what this test takes it to say: one for every number of rows, none when they come again.
+    # The log works as this test assumes: one miss for every number of rows, none when it is repeated.
     assert kept_by_torch(plain_gelu, capfd) == 39
     assert kept_by_torch(plain_gelu, capfd) == 0
 

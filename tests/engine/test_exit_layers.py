@@ -120,8 +120,8 @@ def numbered(adapter: Adapter, encoder: Any) -> list[list[str]]:
     """Return the names of an adapter's layers by the exit layer that it gives them."""
     names = {module: name for name, module in encoder.named_modules()}
     table: dict[int, list[str]] = {}
-    for place, layer in enumerate(adapter.layers(encoder)):
-        table.setdefault(adapter.exit_layer(encoder, place), []).append(names[layer])
+    for index, layer in enumerate(adapter.layers(encoder)):
+        table.setdefault(adapter.exit_layer(encoder, index), []).append(names[layer])
     assert list(table) == list(range(1, len(table) + 1))
     return list(table.values())
 
@@ -173,27 +173,27 @@ def parity(family: str, changes: dict[str, int]) -> float:
 
 
 def numbers(adapter: Adapter, wrong: Callable[[int, int], int]) -> dict[str, Callable[..., Any]]:
-    """Change the exit layers of all places but the last, which tells how many there are; `wrong` gets number, place."""
+    """Change the exit layers of all layers but the last, which tells how many there are, to `wrong(number, index)`."""
     right, layers = adapter.exit_layer, adapter.layers
 
-    def exit_layer(encoder: Any, place: int) -> int:
-        number = right(encoder, place)
-        return number if place == len(layers(encoder)) - 1 else wrong(number, place)
+    def exit_layer(encoder: Any, index: int) -> int:
+        number = right(encoder, index)
+        return number if index == len(layers(encoder)) - 1 else wrong(number, index)
 
     return {"exit_layer": exit_layer}
 
 
 def one_early(adapter: Adapter) -> dict[str, Callable[..., Any]]:
-    return numbers(adapter, lambda number, place: max(1, number - 1))
+    return numbers(adapter, lambda number, index: max(1, number - 1))
 
 
 def one_late(adapter: Adapter) -> dict[str, Callable[..., Any]]:
-    return numbers(adapter, lambda number, place: min(LAYERS, number + 1))
+    return numbers(adapter, lambda number, index: min(LAYERS, number + 1))
 
 
-def by_place(adapter: Adapter) -> dict[str, Callable[..., Any]]:
+def by_index(adapter: Adapter) -> dict[str, Callable[..., Any]]:
     # What every family does whose exit layers are single blocks, and ALBERT would do without an override.
-    return numbers(adapter, lambda number, place: min(place + 1, LAYERS))
+    return numbers(adapter, lambda number, index: min(index + 1, LAYERS))
 
 
 def reversed_layers(adapter: Adapter) -> dict[str, Callable[..., Any]]:
@@ -226,7 +226,7 @@ def test_right_adapters_pass(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "mutate"), [*((family, mutate) for family in FAMILIES for mutate in MUTANTS), ("albert", by_place)]
+    ("family", "mutate"), [*((family, mutate) for family in FAMILIES for mutate in MUTANTS), ("albert", by_index)]
 )
 def test_wrong_numbers_and_orders_of_layers_are_caught(
     family: str, mutate: Any, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +242,6 @@ def test_wrong_numbers_and_orders_of_layers_are_caught(
 def test_wrong_numbers_in_other_alberts_are_caught(groups: int, inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"num_hidden_groups": groups, "inner_group_num": inner}
     assert parity("albert", changes) <= TOLERANCE
-    mutant = numbers(ADAPTERS["albert"], lambda number, place: 1 + place // (inner + 1))
+    mutant = numbers(ADAPTERS["albert"], lambda number, index: 1 + index // (inner + 1))
     monkeypatch.setattr(ADAPTERS["albert"], "exit_layer", mutant["exit_layer"])
     assert parity("albert", changes) > 100 * TOLERANCE

@@ -1,4 +1,4 @@
-"""What the first layer projects is looked up: same states, never from stale rows, never more memory than allowed."""
+"""The first layer's projections are looked up: same states, never from stale rows, within the memory limit."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -70,7 +70,7 @@ def test_a_type_is_projected_once() -> None:
         "encoder.layer.0.attention.self.value.bias",
     ],
 )
-def test_changed_weights_are_never_answered_from_old_rows(name: str) -> None:
+def test_changed_weights_never_use_old_rows(name: str) -> None:
     encoder, dense = small_encoder("bert")
     assert same_as_reference(encoder, dense)
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_threads_share_a_table_that_keeps_filling_up(monkeypatch: pytest.MonkeyP
     assert all(torch.allclose(*pair, atol=TOLERANCE) for pair in zip(found, expected, strict=True))
 
 
-def test_whatever_does_more_than_look_up_and_add_is_run_itself() -> None:
+def test_other_embeddings_are_not_looked_up() -> None:
     encoder, dense = small_encoder("bert")
     for part in (encoder, dense):  # they share parameters, not modules
         part.embeddings.LayerNorm.register_forward_hook(lambda module, inputs, output: output * 2)
@@ -121,7 +121,7 @@ def test_whatever_does_more_than_look_up_and_add_is_run_itself() -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_what_an_optimizer_changes_is_never_answered_from_old_rows(fused: bool) -> None:
+def test_weights_changed_by_an_optimizer_never_use_old_rows(fused: bool) -> None:
     encoder, dense = small_encoder("bert")
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.1, fused=fused)
     for seed in range(3):

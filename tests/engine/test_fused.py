@@ -1,4 +1,4 @@
-"""Layers in one call answer as they do one by one, and only plain layers run so."""
+"""Layers in one call give the outputs of layers one by one, and only unchanged post-norm layers run so."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,7 +131,7 @@ def test_gradients_and_states_of_layers_are_not_lost() -> None:
 
 
 @needs_kernels
-def test_neither_threads_nor_neighbours_change_an_answer() -> None:
+def test_outputs_depend_neither_on_threads_nor_on_other_sequences() -> None:
     model, before = converted(make_model("bert"), make_exits("random exits")), torch.get_num_threads()
     ids = make_ids(batch=4, length=30)
     try:

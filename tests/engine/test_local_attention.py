@@ -1,4 +1,4 @@
-"""Layers that see a window only: they equal the reference, at a cost per token that long texts do not raise."""
+"""Local attention equals the reference, at a cost per token that does not grow with the length of the text."""
 
 from typing import Any
 
@@ -85,13 +85,13 @@ def test_every_query_sees_its_window_once(mask_kind: str) -> None:
     seen: list[list[int]] = []
     for group in bands.groups:
         assert group.visible is not None
-        assert group.seats.shape[1] <= block_length(WINDOW) + 2 * WINDOW
-        for seats, visible in zip(group.seats, group.visible, strict=True):
-            seen += [sorted(seats[keys].tolist()) for keys in visible]
+        assert group.key_slots.shape[1] <= block_length(WINDOW) + 2 * WINDOW
+        for slots, visible in zip(group.key_slots, group.visible, strict=True):
+            seen += [sorted(slots[keys].tolist()) for keys in visible]
     text, column = plan.rows // LENGTH, plan.rows % LENGTH
     near = (text[:, None] == text) & ((column[:, None] - column).abs() <= WINDOW)
-    for row, place in enumerate(bands.unseat.tolist()):
-        assert seen[place] == near[row].nonzero().flatten().tolist()
+    for row, slot in enumerate(bands.slot_of_row.tolist()):
+        assert seen[slot] == near[row].nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("exits_kind", ["full depth", "random exits", "exits at 0"])
@@ -99,10 +99,10 @@ def test_every_query_sees_its_window_once(mask_kind: str) -> None:
 def test_long_texts_are_counted_as_torch_counts_them(
     exits_kind: str, grad: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Torch counts empty seats and does not know the kernels for few rows.
+    # Torch counts empty slots and does not know the kernels for few rows.
     monkeypatch.setattr(hashee.engine.plan, "SMALLEST_GROUP", 1)
-    monkeypatch.setattr(hashee.engine.plan, "WORTHWHILE", 0)
-    monkeypatch.setattr(hashee.engine.linear, "MOST_ROWS", 0)
+    monkeypatch.setattr(hashee.engine.plan, "MIN_SAVING", 0)
+    monkeypatch.setattr(hashee.engine.linear, "MAX_ROWS", 0)
     model, ids = make_model("modernbert"), make_ids(1, LENGTH)
     hashed = converted(model, make_exits(exits_kind))
     count = hashee.count_flops(hashed, ids)

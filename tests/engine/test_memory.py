@@ -1,4 +1,4 @@
-"""Weights lie where a processor reads them fast, and stay the same weights."""
+"""Loaded weights are aligned to cache lines, are not in memory twice, and keep their values."""
 
 import platform
 import subprocess
@@ -11,28 +11,28 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
 from architectures import converted, make_exits, make_model
-from hashee.engine.memory import LINE, settle_
+from hashee.engine.memory import CACHE_LINE, align_
 from saved_folders import drop_checksums
 
 
-def test_loaded_weights_begin_with_a_line_of_the_cache(tmp_path: Path) -> None:
+def test_loaded_weights_start_at_cache_lines(tmp_path: Path) -> None:
     model = converted(make_model("bert", AutoModelForMaskedLM), make_exits("random exits"))
     model.save_pretrained(tmp_path)
     drop_checksums(tmp_path)
     path = tmp_path / "model.safetensors"
-    # A header of another length moves the weights about; one of the two is at odds with lines.
+    # A header of another length shifts the weights; in one of the two files they are not aligned.
     for note in ("", "a" * 8):
         save_file(load_file(path), path, metadata={"format": "pt", "note": note})
         loaded = type(model).from_pretrained(tmp_path)
-        assert all(parameter.data_ptr() % LINE == 0 for parameter in loaded.parameters())
+        assert all(parameter.data_ptr() % CACHE_LINE == 0 for parameter in loaded.parameters())
         for name, parameter in model.named_parameters():
             assert torch.equal(loaded.get_parameter(name), parameter)
-        # Words are told from states by the very weights that embed them.
+        # The output embeddings stay tied to the input embeddings.
         assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="only Linux tells what lies in memory")
-def test_weights_do_not_lie_in_memory_twice(tmp_path: Path) -> None:
+def test_weights_are_not_in_memory_twice(tmp_path: Path) -> None:
     model = converted(make_model("bert", intermediate_size=100_000), make_exits("random exits"))
     model.save_pretrained(tmp_path)
     size = (tmp_path / "model.safetensors").stat().st_size
@@ -53,9 +53,9 @@ print(resident() - before)
     assert int(run.stdout.split()[-1]) < 1.25 * size
 
 
-def test_what_lies_well_is_not_moved() -> None:
+def test_aligned_weights_are_not_moved() -> None:
     model = make_model("bert")
-    settle_(model)
-    places = [parameter.data_ptr() for parameter in model.parameters()]
-    settle_(model)
-    assert [parameter.data_ptr() for parameter in model.parameters()] == places
+    align_(model)
+    addresses = [parameter.data_ptr() for parameter in model.parameters()]
+    align_(model)
+    assert [parameter.data_ptr() for parameter in model.parameters()] == addresses

@@ -1,4 +1,4 @@
-"""The compiled kernels answer as torch does, and nothing depends on their being there."""
+"""The compiled kernels compute what torch computes, and everything runs without them too."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from architectures import converted, make_exits, make_ids, make_model
 from hashee.engine import native
-from hashee.engine.attention import Weights, attend_absorbed
-from hashee.engine.linear import MOST_ROWS
+from hashee.engine.attention import KeyValueWeights, attend_absorbed
+from hashee.engine.linear import MAX_ROWS
 from hashee.engine.plan import make_plan
 from which_kernels import needs_kernels
 
@@ -39,8 +39,8 @@ def test_gelu_equals_the_exact_one(rows: int) -> None:
     assert torch.equal(native.gelu_(states.clone(), bias), native.gelu_(states + bias))
 
 
-def rest_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
-    """Return the arguments of `native.rest`."""
+def post_attention_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
+    """Return the arguments of `native.post_attention`."""
     generator = torch.Generator().manual_seed(rows)
     context, states = torch.randn(2, rows, width + 8, generator=generator)[:, :, :width]
     shapes = ((width, width), (width,), (inner, width), (width, inner), (width,))
@@ -50,11 +50,11 @@ def rest_case(rows: int, width: int, inner: int) -> tuple[Any, ...]:
 
 
 @needs_kernels
-@pytest.mark.parametrize("kernel", [native.rest, native.rest_of_many])
+@pytest.mark.parametrize("kernel", [native.post_attention, native.post_attention_of_many])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 50])
 @pytest.mark.parametrize(("width", "inner"), [(8, 8), (24, 40), (384, 1536)])
-def test_rest_of_a_layer_equals_torch(kernel: Any, rows: int, width: int, inner: int) -> None:
-    context, states, weights, epsilons = rest_case(rows, width, inner)
+def test_post_attention_equals_torch(kernel: Any, rows: int, width: int, inner: int) -> None:
+    context, states, weights, epsilons = post_attention_case(rows, width, inner)
     exact = [weight.double() for weight in weights]
     attended = F.linear(context.double(), *exact[0:2]) + states
     attended = F.layer_norm(attended, (width,), *exact[2:4], epsilons[0])
@@ -76,7 +76,7 @@ def attention_case(seed: int, batch: int, length: int, heads: int, size: int) ->
     query = torch.randn(layer.active, width, generator=generator)
     states = torch.randn(plan.tokens, width, generator=generator)
     key, value = torch.randn(2, width, width, generator=generator) * width**-0.5
-    weights = Weights(key, value, torch.randn(width, generator=generator))
+    weights = KeyValueWeights(key, value, torch.randn(width, generator=generator))
     return {"query": query, "states": states, "weights": weights, "layer": layer, "heads": heads, "scale": size**-0.5}
 
 
@@ -99,14 +99,14 @@ def test_attention_equals_torch(seed: int, batch: int, length: int, heads: int, 
 
 
 @needs_kernels
-def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
-    case, rest, before = attention_case(3, 6, 30, 12, 8), rest_case(7, 24, 40), torch.get_num_threads()
+def test_outputs_do_not_depend_on_the_number_of_threads() -> None:
+    case, other, before = attention_case(3, 6, 30, 12, 8), post_attention_case(7, 24, 40), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone, rest_alone = attend_absorbed(**case), native.rest(*rest)
+        alone, other_alone = attend_absorbed(**case), native.post_attention(*other)
         torch.set_num_threads(3)
         assert torch.equal(attend_absorbed(**case), alone)
-        assert torch.equal(native.rest(*rest), rest_alone)
+        assert torch.equal(native.post_attention(*other), other_alone)
     finally:
         torch.set_num_threads(before)
 
@@ -118,26 +118,34 @@ def test_nan_is_never_hidden() -> None:
     assert attend_absorbed(**case).isnan().all()
     assert native.linear(torch.full((2, 8), float("nan")), torch.ones(3, 8), None).isnan().all()
     assert native.gelu_(torch.full((2, 8), float("nan"))).isnan().all()
-    context, *others = rest_case(3, 24, 40)
+    context, *others = post_attention_case(3, 24, 40)
     context[1, 0] = float("nan")
-    for rest in (native.rest, native.rest_of_many):
-        assert rest(context, *others).isnan().all(1).tolist() == [False, True, False]
+    for kernel in (native.post_attention, native.post_attention_of_many):
+        assert kernel(context, *others).isnan().all(1).tolist() == [False, True, False]
 
 
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     called: set[str] = set()
-    kernels = ("linear", "gelu_", "add_and_norm_", "rest", "rest_of_many", "attend_absorbed", "layers_")
+    kernels = (
+        "linear",
+        "gelu_",
+        "add_and_norm_",
+        "post_attention",
+        "post_attention_of_many",
+        "attend_absorbed",
+        "layers_",
+    )
     for name in kernels:
         kernel = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *a, k=kernel, n=name, **o: called.add(n) or k(*a, **o))
     model = converted(make_model("bert"), make_exits("random exits"))
     with torch.inference_mode():
         model(make_ids(batch=1, length=30))
-        assert called == {"rest", "layers_"}
+        assert called == {"post_attention", "layers_"}
         model(make_ids(batch=1, length=30), output_hidden_states=True)
-        assert called == {"linear", "rest", "attend_absorbed", "layers_"}
-        model(make_ids(batch=2 * MOST_ROWS // 30, length=30))
+        assert called == {"linear", "post_attention", "attend_absorbed", "layers_"}
+        model(make_ids(batch=2 * MAX_ROWS // 30, length=30))
     assert called == set(kernels)
 
 

@@ -1,4 +1,4 @@
-"""Kernels come from a private folder, are checked before they run, and compiled again where anything is amiss."""
+"""Kernels come from a private folder, are checked before they run, and compiled again if anything is wrong."""
 
 import hashlib
 import os
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.skipif(
 
 SOURCE = Path(native.__file__).with_name("kernels.c")
 
-ANSWER = """
+PROGRAM = """
 import torch
 from hashee.engine import native
 kernels = native.library()
 rows, weight = torch.ones(2, 8), torch.ones(3, 8)
 print("no kernels" if kernels is None else native.linear(rows, weight, None).tolist())
 """
-RIGHT_ANSWER = str([[8.0] * 3] * 2)
+EXPECTED = str([[8.0] * 3] * 2)
 
 
 def make_compiler(folder: Path, script: str) -> Path:
@@ -140,9 +140,9 @@ def test_a_damaged_library_does_not_end_the_process(folder: Path, tmp_path: Path
     (kept,) = libraries(folder)
     compiled = kept.read_bytes()
     damage(kept, how, tmp_path)
-    process = start(ANSWER)
+    process = start(PROGRAM)
     said, errors = process.communicate(timeout=240)
-    assert (process.returncode, said.strip()) == (0, RIGHT_ANSWER), errors
+    assert (process.returncode, said.strip()) == (0, EXPECTED), errors
     assert [path.read_bytes() for path in libraries(folder)] == [compiled]
 
 
@@ -162,10 +162,10 @@ def test_what_others_could_have_written_is_not_loaded(folder: Path, what: str, p
     path = under_its_digest(libraries(folder)[0], planted)
     path.chmod(0o777)
     folder.chmod(0o777 if what == "folder" else 0o700)
-    process = start(ANSWER)
+    process = start(PROGRAM)
     said, errors = process.communicate(timeout=240)
     assert not marker.exists()
-    assert (process.returncode, said.strip()) == (0, RIGHT_ANSWER), errors
+    assert (process.returncode, said.strip()) == (0, EXPECTED), errors
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert planted not in [path.read_bytes() for path in libraries(folder)]
 
@@ -197,7 +197,7 @@ def test_symbolic_links_are_not_followed(
         assert f"{folder} is a symbolic link" in caplog.text
 
 
-def test_a_folder_of_somebody_else_is_not_used(
+def test_a_folder_of_another_user_is_not_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reopen()
@@ -210,18 +210,18 @@ def test_a_folder_of_somebody_else_is_not_used(
 
 
 def test_processes_that_compile_at_once_do_not_disturb_each_other(folder: Path) -> None:
-    processes = [start(ANSWER) for _ in range(2)]
+    processes = [start(PROGRAM) for _ in range(2)]
     for process in processes:
         said, errors = process.communicate(timeout=240)
-        assert (process.returncode, said.strip()) == (0, RIGHT_ANSWER), errors
+        assert (process.returncode, said.strip()) == (0, EXPECTED), errors
     assert libraries(folder) and {path.name for path in folder.iterdir()} == {path.name for path in libraries(folder)}
 
 
-@pytest.mark.parametrize("obstacle", ["a file in its place", "no such device", "no home"])
+@pytest.mark.parametrize("obstacle", ["a file of that name", "no such device", "no home"])
 def test_kernels_are_compiled_in_every_process_where_they_cannot_be_kept(
     folder: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if obstacle == "a file in its place":
+    if obstacle == "a file of that name":
         folder.parent.mkdir()
         folder.write_text("")
     elif obstacle == "no such device":
@@ -283,7 +283,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
 ) -> None:
     compiler = make_compiler(tmp_path, f'sleep 300 &\necho $! > "{tmp_path}/child"\nwait')
     monkeypatch.setenv("CC", str(compiler))
-    monkeypatch.setattr(sys.modules["hashee.engine.native.compiler"], "SECONDS", 1)
+    monkeypatch.setattr(sys.modules["hashee.engine.native.compiler"], "TIMEOUT", 1)
     began = time.monotonic()
     assert native.library() is None
     assert time.monotonic() - began < 30

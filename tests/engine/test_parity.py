@@ -83,8 +83,7 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
 
 def forms(family: str) -> list[Any]:
     """Return every form of attention that a family has in inference, and how its layers are called."""
-    # A position bias is added to scores, which the absorbed form does not have apart from other sums.
-    # Nor does it have keys that are turned by their positions.
+    # The absorbed form supports neither a position bias nor rotary positions.
     names = ("plain",) if family in ("mpnet", "modernbert") else ("plain", "absorbed")
     calls = ("one by one", "in one call") if family in FUSED else ("one by one",)
     return [
@@ -108,7 +107,7 @@ def test_every_form_of_attention_equals_reference(
     with torch.inference_mode():
         ours, theirs, _ = run_both(family, exits_kind, mask_kind)
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
-    # Each case is one that no other is.
+    # Each case ran the form and the call that it names, and no other.
     assert ran == {(form, call)}
 
 
@@ -126,8 +125,8 @@ def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: py
     monkeypatch.setattr(hashee.engine.block, "SLICE", 7)
     # Parts are still too large for the kernels of few rows.
     for module in (hashee.engine.block, hashee.engine.fused, hashee.engine.linear):
-        monkeypatch.setattr(module, "MOST_ROWS", 1)
-    monkeypatch.setattr(hashee.engine.plan, "MOST_SEATS", 10)
+        monkeypatch.setattr(module, "MAX_ROWS", 1)
+    monkeypatch.setattr(hashee.engine.plan, "MAX_SLOTS", 10)
     with torch.no_grad():
         ours, theirs, _ = run_both(family, "random exits", mask_kind)
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
@@ -137,7 +136,7 @@ def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: py
 
 @pytest.mark.parametrize("exits_kind", EXITS)
 @pytest.mark.parametrize("family", [name for name in FAMILIES if ADAPTERS[name].heads_on_first_row])
-def test_rows_that_nobody_reads_are_left_out_of_the_last_layer(family: str, exits_kind: str) -> None:
+def test_unread_rows_are_left_out_of_the_last_layer(family: str, exits_kind: str) -> None:
     model = make_model(family, AutoModelForSequenceClassification)
     exits, mask = make_exits(exits_kind), make_mask("mixed lengths")
     inputs = {"input_ids": padded(make_ids(), mask, model.config), "attention_mask": mask}
@@ -146,7 +145,7 @@ def test_rows_that_nobody_reads_are_left_out_of_the_last_layer(family: str, exit
     assert distance(classifier(**inputs).logits, theirs) <= FORWARD_TOLERANCE
     with torch.inference_mode():
         assert distance(classifier(**inputs).logits, theirs) <= FORWARD_TOLERANCE
-    # An unread row is never returned as if it were final, and whoever asks for hidden states gets all of them.
+    # An unread row is never returned as if it were final, and with output_hidden_states all rows are computed.
     types = {"token_type_ids": torch.ones_like(mask)} if family == "cpt" else {}
     encoder = classifier.hashed_encoder
     assert encoder(**inputs, **types).last_hidden_state[:, 1:].isnan().all()
@@ -228,10 +227,10 @@ def test_other_inputs_are_honoured(family: str, field: str) -> None:
         table = torch.nn.Embedding.from_pretrained(extra.flatten(0, 1))
         fresh = copy.deepcopy(model)
         fresh.set_input_embeddings(table)
-        places = torch.arange(ids.numel()).view_as(ids)
+        indices = torch.arange(ids.numel()).view_as(ids)
         positions = ADAPTERS[family].positions(encoder_of(model), ids)
         theirs = run_reference(
-            fresh, exits[ids.flatten()], input_ids=places, attention_mask=mask, position_ids=positions
+            fresh, exits[ids.flatten()], input_ids=indices, attention_mask=mask, position_ids=positions
         )
     else:
         theirs = run_reference(model, exits, input_ids=ids, attention_mask=mask, **{field: extra})

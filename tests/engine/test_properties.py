@@ -23,8 +23,8 @@ def pad(rows: list[list[int]], extra: int = 0, left: bool = False) -> tuple[Tens
     length = max(map(len, rows)) + extra
     ids, mask = torch.ones(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.long)
     for number, row in enumerate(rows):
-        place = slice(length - len(row), length) if left else slice(0, len(row))
-        ids[number, place], mask[number, place] = torch.tensor(row), 1
+        columns = slice(length - len(row), length) if left else slice(0, len(row))
+        ids[number, columns], mask[number, columns] = torch.tensor(row), 1
     return ids, mask
 
 
@@ -80,30 +80,30 @@ def test_plan_is_a_permutation_of_the_real_tokens(rows: list[list[tuple[int, boo
         active = plan.active[layer]
         assert (packed[:active] >= layer).all() and (packed[active:] < layer).all()
         per_sequence = ((exits >= layer) & mask).sum(1)[mask.any(1)]
-        assert sorted(plan.alive[layer]) == sorted(per_sequence.tolist())
-    # Packing and unpacking give the real tokens back in place, and zero elsewhere.
+        assert sorted(plan.active_by_sequence[layer]) == sorted(per_sequence.tolist())
+    # Packing and unpacking return the real tokens at their positions, and zero elsewhere.
     assert torch.equal(plan.unpack(packed), exits * mask)
     # Every token sits once, with the other tokens of its own sequence.
-    assert sorted(plan.seats[plan.occupied].tolist()) == list(range(plan.tokens))
-    for seats, occupied in zip(plan.seats, plan.occupied, strict=True):
-        assert len(set((plan.rows[seats[occupied]] // plan.length).tolist())) == 1
-    # Every active token finds its way from the query seats back to its row.
+    assert sorted(plan.slots[plan.occupied].tolist()) == list(range(plan.tokens))
+    for slots, occupied in zip(plan.slots, plan.occupied, strict=True):
+        assert len(set((plan.rows[slots[occupied]] // plan.length).tolist())) == 1
+    # `slot_of_row` leads from the query slots back to the row of every active token.
     for layer in range(1, LAYERS + 1):
         step = plan.layer(layer) if plan.active[layer] else None
         if step is not None:
-            seated = torch.cat([group.query_seats.flatten() for group in step.groups])
-            assert torch.equal(seated[step.unseat], torch.arange(step.active))
+            slots = torch.cat([group.query_slots.flatten() for group in step.groups])
+            assert torch.equal(slots[step.slot_of_row], torch.arange(step.active))
 
 
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), max_size=40),
-    most_seats=st.none() | st.integers(1, 400),
+    max_slots=st.none() | st.integers(1, 400),
 )
-def test_groups_are_neighbours_and_cover_every_sequence(sizes: list[tuple[int, int]], most_seats: int | None) -> None:
+def test_groups_are_neighbours_and_cover_every_sequence(sizes: list[tuple[int, int]], max_slots: int | None) -> None:
     lengths = [length for length, _ in sizes]
-    groups = split_by_size(lengths, [queries for _, queries in sizes], most_seats=most_seats)
-    assert [place for first, last in groups for place in range(first, last)] == list(range(len(sizes)))
-    if most_seats is not None:
+    groups = split_by_size(lengths, [queries for _, queries in sizes], max_slots=max_slots)
+    assert [index for first, last in groups for index in range(first, last)] == list(range(len(sizes)))
+    if max_slots is not None:
         assert all(
-            last - first == 1 or (last - first) * max(lengths[first:last]) <= most_seats for first, last in groups
+            last - first == 1 or (last - first) * max(lengths[first:last]) <= max_slots for first, last in groups
         )

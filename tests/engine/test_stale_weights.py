@@ -1,4 +1,4 @@
-"""Whatever is derived from weights follows them, however they are written to."""
+"""Everything that is cached from weights follows their changes, however they are made."""
 
 import copy
 import gc
@@ -23,7 +23,7 @@ TOLERANCE = 1e-5
 
 
 def error_after(write: Callable[[Any], None], family: str = "bert", shared: bool = False, **changes: Any) -> float:
-    """Return how far a converted model that has answered once is from the reference after its weights changed."""
+    """Return how far a converted model that has run once is from the reference after its weights changed."""
     if family == "electra":
         changes |= {"embedding_size": 24}  # no projection between the embeddings and the layers
     dense = make_model(family, **changes)
@@ -33,7 +33,7 @@ def error_after(write: Callable[[Any], None], family: str = "bert", shared: bool
     ids = make_ids()
     with torch.no_grad():
         before = model(ids).last_hidden_state
-        assert encoder_of(model).first_layer_cache.lookup is not None, "nothing was kept that could go stale"
+        assert encoder_of(model).first_layer_cache.lookup is not None, "nothing was cached that could be stale"
         write(dense)
         theirs = run_reference(dense, EXITS, input_ids=ids).last_hidden_state
         assert (theirs - before).abs().max() > 1e-3, "the weights must have changed"
@@ -126,7 +126,7 @@ def test_merged_adapters(merged_while: str) -> None:
         expected = wrapped.eval()(ids).logits
         if merged_while == "after a prediction":
             wrapped.base_model.disable_adapter_layers()
-            wrapped(ids)  # answered from what is kept
+            wrapped(ids)  # runs from the cache
             wrapped.base_model.enable_adapter_layers()
         merged = wrapped.merge_and_unload().eval()
         # Merging writes to the weights in place, through `.data`.
@@ -161,7 +161,7 @@ assert not optimizer._global_optimizer_post_hooks and not optimizer._global_opti
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_what_is_kept_belongs_to_the_encoder() -> None:
+def test_the_cache_belongs_to_the_encoder() -> None:
     model = converted(make_model("bert"), EXITS)
     with torch.no_grad():
         model(make_ids())
@@ -170,7 +170,7 @@ def test_what_is_kept_belongs_to_the_encoder() -> None:
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert other.first_layer_cache.lookup is None
             assert torch.equal(other(make_ids()).last_hidden_state, model(make_ids()).last_hidden_state)
-        assert model.first_layer_cache.lookup is lookup, "nothing changed, so nothing is made anew"
+        assert model.first_layer_cache.lookup is lookup, "nothing changed, so nothing is rebuilt"
         model.train()
     assert model.first_layer_cache.lookup is None
     table = lookup.rows.table

@@ -1,4 +1,4 @@
-"""Encoders run layer by layer: the same states, whoever leaves the batch on the way, and nothing paid for who left."""
+"""Encoders run layer by layer: states do not depend on which sequences leave the batch, and those cost nothing."""
 
 import dataclasses
 from typing import Any
@@ -96,7 +96,7 @@ def test_stepping_equals_the_reference_after_every_layer(family: str, exits_kind
 @pytest.mark.parametrize("mask_kind", ["mixed lengths", "holes"])
 @pytest.mark.parametrize("exits_kind", EXITS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_do_not_depend_on_who_left(
+def test_states_do_not_depend_on_which_sequences_left(
     family: str, exits_kind: str, mask_kind: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, inputs = make_inputs(family, mask_kind)
@@ -142,7 +142,7 @@ def test_several_exits_train_as_they_would_alone(family: str) -> None:
 
     state, loss = encoder.start(**inputs), torch.zeros(())
     while True:
-        # Everybody who is there is taught at every layer, as several exits are.
+        # Every remaining sequence contributes to the loss at every layer, as with several exits.
         loss = loss + (state.first() * weights[state.layer]).sum()
         state = state.select(last[state.sequences] > state.layer)
         if state.done:
@@ -162,7 +162,7 @@ def test_several_exits_train_as_they_would_alone(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_who_left_costs_nothing(family: str) -> None:
+def test_sequences_that_left_cost_nothing(family: str) -> None:
     model, inputs = make_inputs(family, "mixed lengths")
     encoder = encoder_of(converted(model, make_exits("random exits")))
     keep = torch.tensor([False, True, False, True, True])
@@ -202,7 +202,7 @@ def test_all_may_leave() -> None:
 @pytest.mark.parametrize(
     "keep", [torch.ones(4, dtype=torch.bool), torch.ones(5), torch.tensor([0, 1]), torch.ones(5, 1, dtype=torch.bool)]
 )
-def test_who_stays_is_said_for_each(keep: Tensor) -> None:
+def test_keep_needs_one_boolean_per_sequence(keep: Tensor) -> None:
     model, inputs = make_inputs("bert", "mixed lengths")
     state = encoder_of(converted(model, make_exits("random exits"))).start(**inputs)
     with pytest.raises(hashee.InputError, match=r"keep must be \(5,\) booleans, not "):
@@ -306,9 +306,9 @@ def exit_by_entropy(model: Any, classifiers: torch.nn.ModuleList, texts: list[st
     while not state.done:
         tokens.append(state.plan.tokens)
         state = state.advance()
-        answers = classifiers[state.layer - 1](state.first())
-        logits[state.sequences], layers[state.sequences] = answers, state.layer
-        state = state.select(torch.distributions.Categorical(logits=answers).entropy() > threshold)
+        scores = classifiers[state.layer - 1](state.first())
+        logits[state.sequences], layers[state.sequences] = scores, state.layer
+        state = state.select(torch.distributions.Categorical(logits=scores).entropy() > threshold)
     return logits, layers, tokens
 
 
@@ -334,10 +334,10 @@ def test_texts_leave_minilm_where_a_classifier_is_sure(exits: str) -> None:
             classifier.bias.sub_(mean).mul_(2 / spread)
         logits, layers, tokens = exit_by_entropy(model, classifiers, texts, threshold=THRESHOLD)
         assert len(layers.unique()) >= 3 and tokens[-1] < tokens[0]
-        for text, answer, layer in zip(texts, logits, layers.tolist(), strict=True):
+        for text, scores, layer in zip(texts, logits, layers.tolist(), strict=True):
             inputs = tokenizer(text, return_tensors="pt")
             states = model(**inputs, output_hidden_states=True).hidden_states
             every = [classifier(state[0, 0]) for classifier, state in zip(classifiers, states[1:], strict=True)]
             sure = [float(torch.distributions.Categorical(logits=one).entropy()) <= THRESHOLD for one in every]
             assert layer == (sure.index(True) + 1 if any(sure) else 6)
-            assert torch.allclose(answer, every[layer - 1], atol=1e-3)
+            assert torch.allclose(scores, every[layer - 1], atol=1e-3)

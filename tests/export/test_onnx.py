@@ -1,4 +1,4 @@
-"""An exported graph answers as the model does, by itself, in two runtimes, and with as few operations."""
+"""An exported graph gives the outputs of the model, by itself, in two runtimes, with as few operations."""
 
 import json
 import re
@@ -41,7 +41,7 @@ EXITS = ("full depth", "random exits", "exits at 0")
 HEADS = {
     "sequence": AutoModelForSequenceClassification,
     "token": AutoModelForTokenClassification,
-    "answer": AutoModelForQuestionAnswering,
+    "question answering": AutoModelForQuestionAnswering,
     "masked": AutoModelForMaskedLM,
 }
 
@@ -112,7 +112,7 @@ def test_openvino_is_right_about_every_batch_that_is_larger_than_all_before(tmp_
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_rows_without_tokens_disturb_nobody(family: str, backend: str, tmp_path: Path) -> None:
+def test_rows_without_tokens_do_not_change_the_others(family: str, backend: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino" if backend == "openvino" else "onnxruntime")
     model = converted(make_model(family), make_exits("exits at 0"))
     exported = load(export_onnx(model, tmp_path / "out"), backend)
@@ -145,8 +145,8 @@ def test_padding_may_hold_any_id(tmp_path: Path) -> None:
     exported = load(export_onnx(model, tmp_path / "out"))
     batch = make_batch(model, make_mask("mixed lengths"))
     strange = batch | {"input_ids": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
-    for name, answer in exported(**batch).items():
-        assert (exported(**strange)[name] == answer).all()
+    for name, output in exported(**batch).items():
+        assert (exported(**strange)[name] == output).all()
 
 
 def test_token_types_are_read(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_folder_runs_without_torch_and_hashee(minilm: Any, minilm_export: Path, 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     expected = truth(minilm, dict(minilm.tokenizer(texts, padding=True, return_tensors="pt"))).logits
-    answers = json.loads(done.stdout.splitlines()[-1])
-    assert np.abs(np.array(answers) - expected.numpy()).max() <= 1e-4
+    logits = json.loads(done.stdout.splitlines()[-1])
+    assert np.abs(np.array(logits) - expected.numpy()).max() <= 1e-4
 
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
@@ -273,7 +273,7 @@ def test_threads_share_a_model(minilm: Any, minilm_export: Path, backend: str) -
     alone = [exported(**row)["logits"] for row in rows]
     with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda row: exported(**row)["logits"], rows * 3))
-    assert all(np.abs(answer - alone[place % 6]).max() <= TOLERANCE for place, answer in enumerate(together))
+    assert all(np.abs(logits - alone[index % 6]).max() <= TOLERANCE for index, logits in enumerate(together))
 
 
 # Fewer operations: what ONNX Runtime says that it ran.

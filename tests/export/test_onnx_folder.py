@@ -59,7 +59,7 @@ def test_failed_export_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.Monke
     model = make_bert()
     folder = export_onnx(model, tmp_path / "old")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    # A graph that computes something else is found out before it is put in place.
+    # A graph with other outputs is detected before the folder is moved into place.
     monkeypatch.setitem(activations.ACTIVATIONS, "GELUActivation", activations.ACTIVATIONS["ReLU"])
     for name in ("old", "new"):
         with pytest.raises(hashee.UnsupportedModel, match="differs from the model's"):
@@ -156,7 +156,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
             exported(*arrays)
 
 
-def test_graph_itself_answers_nan_where_the_first_position_is_padding(tmp_path: Path) -> None:
+def test_graph_itself_returns_nan_where_the_first_position_is_padding(tmp_path: Path) -> None:
     model = make_bert(AutoModelForSequenceClassification)
     folder = export_onnx(model, tmp_path / "out")
     batch = make_batch(model, make_mask("mixed lengths"))

@@ -271,7 +271,7 @@ def test_an_encoder_cannot_be_all_understanding_and_more() -> None:
 
 
 def test_every_source_is_one_segment_even_for_another_encoder(model: CptForConditionalGeneration) -> None:
-    logits, answer = model(IDS, MASK).logits, model.generate(IDS, attention_mask=MASK, max_new_tokens=4)
+    logits, expected = model(IDS, MASK).logits, model.generate(IDS, attention_mask=MASK, max_new_tokens=4)
     other = BertModel(model.get_encoder().config, add_pooling_layer=False).eval()
     other.load_state_dict(model.get_encoder().state_dict())
     model.set_submodule("model.encoder", other)
@@ -285,7 +285,7 @@ def test_every_source_is_one_segment_even_for_another_encoder(model: CptForCondi
     for inputs in ((IDS,), ()):
         named = {} if inputs else {"input_ids": IDS}
         generated = model.generate(*inputs, **named, attention_mask=MASK, token_type_ids=zeros, max_new_tokens=4)
-        assert torch.equal(generated, answer)
+        assert torch.equal(generated, expected)
     assert_equal(
         model(inputs_embeds=other.embeddings.word_embeddings(IDS), attention_mask=MASK, labels=IDS).logits, logits
     )

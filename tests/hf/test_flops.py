@@ -60,7 +60,7 @@ def test_papers_count_equals_torch_flop_counter(family: str, exits_kind: str) ->
 @pytest.mark.parametrize("family", FAMILIES)
 def test_executed_count_equals_torch_flop_counter(family: str, exits_kind: str, monkeypatch: Any) -> None:
     # Torch's counter does not know the products in kernels made for few rows.
-    monkeypatch.setattr(hashee.engine.linear, "MOST_ROWS", 0)
+    monkeypatch.setattr(hashee.engine.linear, "MAX_ROWS", 0)
     monkeypatch.setattr(hashee.engine.native, "library", lambda: None)
     table = hashee.ExitTable.from_tensor(make_exits(exits_kind), num_layers=LAYERS)
     count = hashee.count_flops(make_config(family), make_ids(batch=1), table)

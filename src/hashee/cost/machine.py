@@ -1,4 +1,4 @@
-"""What the numbers were taken on: hardware, threads and versions."""
+"""The machine of a measurement: hardware, threads and versions."""
 
 import platform
 import resource
@@ -15,7 +15,7 @@ PACKAGES = ("hashee", "torch", "transformers", "numpy", "onnxruntime", "openvino
 
 
 def describe_machine(threads: int) -> dict[str, Any]:
-    """Return processor, cores, memory, versions, commit and date as JSON values; None for what is not there."""
+    """Return processor, cores, memory, versions, commit and date as JSON values; None for what is missing."""
     return {
         "cpu": _cpu_model(),
         "cores": usable_cores(),

@@ -8,22 +8,22 @@ from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
 
-# What a multiply-accumulate of the absorbed form costs, in those of one large projection: its products are many and
-# small. From measured rates of both, not from counting.
-FOLD_PRICE = 1.3
-SCORE_PRICE = 1.4
-
+# Time of a multiply-accumulate in the absorbed form, relative to one in a large projection: its products are many and
+# small. Both factors are measured.
+FOLD_COST = 1.3
+SCORE_COST = 1.4
 
 SMALLEST_BLOCK = 16
+"""Tokens of a block of local attention, at least."""
 
 
 def block_length(window: int) -> int:
-    """Return how many neighbouring tokens share a band: longer ones mean larger products but more masked pairs."""
+    """Return how many neighbouring tokens form a block: longer blocks mean larger products but more masked pairs."""
     return max(window, SMALLEST_BLOCK)
 
 
 def band_length(lengths: Any, window: int) -> Any:
-    """Return the keys that each query is laid out with. lengths: tokens of each text, a number or an array."""
+    """Return the number of keys that each query is multiplied with. lengths: tokens of each text, number or array."""
     return np.minimum(lengths, block_length(window) + 2 * window)
 
 
@@ -41,29 +41,29 @@ class EncoderShape:
     absorbable: bool = True
     """Whether keys and values can be folded into the query side (not with a position bias or rotary positions)."""
     looked_up: bool = False
-    """Whether inference looks up what the first layer projects (`hashee.engine.first_layer`)."""
+    """Whether inference looks up the first layer's projections (`hashee.engine.first_layer`)."""
 
     windows: tuple[int | None, ...] = ()
-    """How far the tokens of each layer see to either side; None, and what is not listed: over the whole text."""
+    """Window of each layer's attention, in tokens to either side; None, and layers not listed: the whole text."""
     gated: bool = False
     """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
 
     def window(self, layer: int) -> int | None:
-        """Return how far the tokens of a layer, from 1, see."""
+        """Return the window of a layer, from 1, or None."""
         return self.windows[layer - 1] if 0 < layer <= len(self.windows) else None
 
     def shares_with_previous(self, layer: int) -> bool:
-        """Say whether a layer, from 1, has the weights of the one before; frozen tokens then keep keys and values."""
+        """Return whether a layer, from 1, has the previous one's weights; frozen tokens then keep keys and values."""
         return layer > 1 and int((layer - 1) / self.layers_per_group) == int((layer - 2) / self.layers_per_group)
 
 
 BERT_BASE = EncoderShape(layers=12, width=768, heads=12, inner=3072)
-"""What the paper's speed-ups are relative to."""
+"""The paper's speed-ups are relative to this shape."""
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Multiply-accumulates of one layer over all texts, by what they are spent on."""
+    """Multiply-accumulates of one layer over all texts, by operation."""
 
     layer: int
     active: int
@@ -83,13 +83,13 @@ class LayerCost:
 
     @property
     def matmul_macs(self) -> int:
-        """Those in matrix products, which is what `torch.utils.flop_counter` sees (as two FLOPs each)."""
+        """Those in matrix products, which `torch.utils.flop_counter` counts (as two FLOPs each)."""
         return self.projections + self.attention + self.feed_forward
 
 
 def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCost:
     """Count one layer in the plain form over texts of n tokens, m of which it updates. n, m: (texts,)."""
-    # A text with no active token left costs nothing: nobody reads its keys and values.
+    # A text without an active token costs nothing: no query attends to its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
     pairs = int((m * keys_read(shape, layer, n)).sum())
@@ -105,7 +105,7 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
 
 
 def dense_macs(shape: EncoderShape, layers: int, n: Counts) -> int:
-    """Count texts of n tokens in a model without exits, by its first layers. n: (texts,)"""
+    """Count texts of n tokens in the first layers of a model without exits. n: (texts,)"""
     return sum(layer_cost(shape, layer, n, n).macs for layer in range(1, layers + 1))
 
 
@@ -120,39 +120,39 @@ def feed_forward_macs(shape: EncoderShape) -> int:
     return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
-def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
-    """Return how much cheaper the absorbed form of a layer is than the plain one; it pays where that is positive.
+def absorbing_saves(projected: Any, active: Any, pairs: Any, width: int, heads: int) -> Any:
+    """Return how much cheaper the absorbed form of a layer is than the plain one; negative if it is dearer.
 
-    projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; read:
-    pairs of query and key. Numbers, or arrays with one entry per text.
+    projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; pairs:
+    of query and key. Numbers, or arrays with one entry per text.
     """
-    plain = 2 * projected * width * width + 2 * read * width
-    absorbed = FOLD_PRICE * 2 * active * width * width + SCORE_PRICE * 2 * read * width * heads
+    plain = 2 * projected * width * width + 2 * pairs * width
+    absorbed = FOLD_COST * 2 * active * width * width + SCORE_COST * 2 * pairs * width * heads
     return plain - absorbed
 
 
 def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
     """Count all layers as the engine runs each text on its own on a CPU: the cheaper form of attention, unread rows
-    left out, the first layer's projections looked up where the family allows it (of types that were met before).
+    left out, the first layer's projections looked up where the family allows it (of cached token types).
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
     if reads_first_row and shape.blocks_per_layer == 1:
-        # Of the last layer only the first token is read, if it gets that far.
+        # The last layer updates the first token alone, if that has not exited.
         m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
     d, h, total = shape.width, shape.heads, 0
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
-        alive = np.where(active > 0, n, 0)
-        # Layers that share their weights project again only what the layer before has changed.
-        projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else alive
+        keys = np.where(active > 0, n, 0)
+        # A layer that shares its weights projects only the tokens that the layer before has changed.
+        projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else keys
         looked_up = shape.looked_up and layer == 1
         if looked_up:
-            projected = np.zeros_like(alive)
-        absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
+            projected = np.zeros_like(keys)
+        absorbed = (absorbing_saves(projected, active, keys * active, d, h) > 0) & shape.absorbable
         keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
-        read = keys_read(shape, layer, alive) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
+        attention = keys_read(shape, layer, keys) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
         query_and_output = (1 if looked_up else 2) * d * d
-        rest = active * (query_and_output + 4 * d + feed_forward_macs(shape))
-        total += shape.blocks_per_layer * int((keys_and_values + read + rest).sum())
+        other = active * (query_and_output + 4 * d + feed_forward_macs(shape))
+        total += shape.blocks_per_layer * int((keys_and_values + attention + other).sum())
     return total

@@ -1,4 +1,4 @@
-"""Timing things in one process, side by side."""
+"""Timing several functions in one process, in interleaved rounds."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,13 +6,13 @@ from typing import Any
 
 
 def alternate(runs: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, ...]]:
-    """Return the seconds that each run took in each of some rounds, in which they take turns. (runs, rounds)"""
+    """Time each run once in every round, interleaved. Returns the seconds, (runs, rounds)."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds):
-        # Whoever comes first in one round comes last in the next.
-        turns = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
-        for turn in turns:
+        # The order is reversed from round to round.
+        order = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
+        for index in order:
             began = time.perf_counter()
-            runs[turn]()
-            seconds[turn].append(time.perf_counter() - began)
+            runs[index]()
+            seconds[index].append(time.perf_counter() - began)
     return [tuple(each) for each in seconds]

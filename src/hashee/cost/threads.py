@@ -1,4 +1,4 @@
-"""How many threads a run may take, and that idle ones leave the cores to others."""
+"""How many threads a run may use, and how idle threads wait."""
 
 import os
 import sys
@@ -8,24 +8,24 @@ from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""What says how threads of OpenMP wait, to whatever implementation."""
+"""Variables that set how idle threads wait, in the different implementations of OpenMP."""
 
 
 def usable_cores(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return how many cores this process may use: those it may run on, or fewer if its container is granted less."""
+    """Return how many cores this process may use: those it may run on, or fewer by its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Part of a core is not worth a thread that the others would wait for.
+    # A fraction of a core is not worth a thread that the others would wait for.
     return max(1, int(min(cores, _granted(cgroups, own))))
 
 
 def _granted(cgroups: Path, own: Path) -> float:
-    """Return how many cores' time the control groups of this process grant it; infinity if they set no limit."""
+    """Return the quota of this process's control groups in cores; infinity if they set no limit."""
     granted = float("inf")
     for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "cpu", "cpu,cpuacct"):
             root = cgroups / controllers
-            # Groups above limit those below; in a container the path may be the host's, of which only the top is there.
+            # Groups limit those below them; in a container the path may be the host's, of which only the top exists.
             group = root / path.lstrip("/")
             while group.is_relative_to(root):
                 granted = min(granted, _quota(group))
@@ -49,11 +49,11 @@ def _quota(group: Path) -> float:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads, and as many as before afterwards.
+    """Set torch's number of threads, and restore it afterwards.
 
-    None: as many as it has now, but no more than there are cores to use, unless OMP_NUM_THREADS asks for them.
+    None: as many as it has now, but no more than usable cores unless OMP_NUM_THREADS is set.
     """
-    import torch  # noqa: PLC0415  # `wait_passively` is of use only before
+    import torch  # noqa: PLC0415  # `wait_passively` must run before torch is loaded
 
     before = torch.get_num_threads()
     if count is None:
@@ -66,11 +66,11 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 def wait_passively() -> bool:
-    """Let idle threads of OpenMP sleep unless the environment says how they wait; return whether that was done.
+    """Let idle threads of OpenMP sleep unless the environment sets how they wait; return whether that was done.
 
-    By default they spin, and take the cores from whatever else would run: on a busy machine even from the thread that
-    they wait for. OpenMP reads this once, when torch is loaded, so it must be said before. It is for training; where
-    time is taken, threads wait as they do in use.
+    By default they spin, and take cores from other threads: on a busy machine even from the thread that they wait for.
+    OpenMP reads the setting once, when torch is loaded, so it must be set before. It is for training; measurements of
+    speed leave the default.
     """
     if "torch" in sys.modules or any(name in os.environ for name in _WAITING):
         return False

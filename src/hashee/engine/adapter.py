@@ -1,4 +1,4 @@
-"""What hashee must know of a model family: where its layers, embeddings and norms are."""
+"""What hashee must know of a model family: where its layers, embeddings, norms and heads are."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -17,8 +17,8 @@ from hashee.engine.block import Block
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """The real tokens of a batch in packed order, as embedding modules take them; each is (1, tokens)."""
+class PackedTokens:
+    """The real tokens of a batch in packed order, in the shape that embedding modules take: (1, tokens) each."""
 
     ids: Tensor
     types: Tensor
@@ -53,32 +53,32 @@ class OnnxLayout:
 
 
 class Adapter(ABC):
-    """One model family. Subclasses say where things are; no state, no parameters, one shared instance each."""
+    """One model family. Subclasses name its modules; they have no state and no parameters."""
 
     model_type: ClassVar[str]
-    """The family's `config.model_type` in Hugging Face; its converted twin is `hashee-<model_type>`."""
+    """The family's `config.model_type` in Hugging Face; converted models have `hashee-<model_type>`."""
     config_class: ClassVar[type[PreTrainedConfig]]
     encoder_class: ClassVar[type[PreTrainedModel]]
     """The class whose `forward` turns ids into hidden states; the only one that hashee replaces."""
     token_types: ClassVar[bool] = True
     """Whether the embeddings take token types."""
     summed_embeddings: ClassVar[type[Module] | None] = None
-    """Class of `encoder.embeddings` if it is a layer norm over word + position (+ token type) embeddings by BERT's
-    names, so that what the first layer projects can be looked up."""
+    """Class of `encoder.embeddings` if it is a layer norm over word + position (+ token type) embeddings under BERT's
+    names, so that the first layer's projections can be looked up."""
     heads_on_first_row: ClassVar[tuple[str, ...]] = (
         "ForSequenceClassification",
         "ForMultipleChoice",
         "ForNextSentencePrediction",
     )
-    """How the classes end whose heads read the first position only; it must hold a token, not padding."""
+    """Endings of the names of classes whose heads read the first position only, which must not be padding."""
     onnx: ClassVar[OnnxLayout | None] = None
     """What the ONNX exporter needs to know; None: the family cannot be exported."""
 
     def reads_first_row(self, model_class: type, config: Any = None) -> bool:
-        """Say whether a model of this class, converted or not, has a head that reads the first position only.
+        """Return whether a model of this class, converted or not, has a head that reads the first position only.
 
-        Known of the classes of transformers and of hashee itself; a class of somebody else's may read any position,
-        whatever its name. config: of the model, where a family's heads depend on it; None: as by default.
+        This is known for the classes of transformers and hashee alone; a custom class may read any position, whatever
+        its name. config: of the model, where a family's heads depend on it; None: the default.
         """
         dense: type = vars(model_class).get("dense_class", model_class)
         return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
@@ -87,20 +87,20 @@ class Adapter(ABC):
         """Return the Hugging Face layers in the order in which they run."""
         return list(encoder.encoder.layer)
 
-    def exit_layer(self, encoder: Any, place: int) -> int:
-        """Return the exit layer, from 1, that the layer at a place in `layers` belongs to."""
-        return place + 1
+    def exit_layer(self, encoder: Any, index: int) -> int:
+        """Return the exit layer, from 1, that `layers(encoder)[index]` belongs to."""
+        return index + 1
 
     def blocks(self, encoder: Any) -> Iterator[Block]:
         """Yield the encoder's layers as Blocks, in the order in which they run."""
-        for place, layer in enumerate(self.layers(encoder)):
-            yield self.block(layer, self.exit_layer(encoder, place))
+        for index, layer in enumerate(self.layers(encoder)):
+            yield self.block(layer, self.exit_layer(encoder, index))
 
     @abstractmethod
     def block(self, layer: Any, number: int) -> Block:
-        """Point at the sub-modules of one Hugging Face layer."""
+        """Return one Hugging Face layer as a Block. number: its exit layer, from 1."""
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         """Return the states that the first layer takes: (1, tokens, width)."""
         embedded: Tensor = encoder.embeddings(
             input_ids=tokens.ids if tokens.embeds is None else None,
@@ -115,33 +115,33 @@ class Adapter(ABC):
         return torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
 
     def max_position(self, encoder: Any) -> int:
-        """Return the number of rows of the position table, counted in the ids of `positions`."""
+        """Return the smallest position id, as in `positions`, that the model cannot embed."""
         rows: int = encoder.embeddings.position_embeddings.num_embeddings
         return rows
 
     def keep_first_layers(self, config: Any, number: int) -> None:
-        """Change a config to that of a model with the first layers only."""
+        """Change a config to that of a model with only the first `number` layers."""
         config.num_hidden_layers = number
 
     def max_length(self, config: Any) -> int:
-        """Return the longest text that the model takes, from a config alone."""
+        """Return the most tokens of a text that the model takes, from a config alone."""
         length: int = config.max_position_embeddings
         return length
 
     def position_bias(self, encoder: Any, columns: Tensor) -> Tensor | None:
         """Return what relative positions add to the scores, or None.
 
-        columns: (sequences, longest) place of each seat in the caller's rows.
+        columns: (sequences, longest) column of the input of the token in each slot.
         Returns (sequences, heads, longest, longest).
         """
         return None
 
     def position_terms(
-        self, encoder: Any, tokens: Tokens, columns: Tensor, hidden: Tensor
+        self, encoder: Any, tokens: PackedTokens, columns: Tensor, hidden: Tensor
     ) -> Mapping[str, PositionTerms]:
-        """Return how positions enter the scores, by the `kind` of a layer's attention; nothing where they do not.
+        """Return how positions enter the scores, by the `kind` of a layer's attention; empty if they do not.
 
-        columns: as in `position_bias`; hidden: (tokens, width) what the first layer takes.
+        columns: as in `position_bias`; hidden: (tokens, width) input of the first layer.
         """
         bias = self.position_bias(encoder, columns)
         return {} if bias is None else {"": PositionTerms(bias)}
@@ -160,7 +160,7 @@ class Adapter(ABC):
         return None if pooler is None else pooler(hidden)
 
     def as_tuple(self, output: Any) -> tuple[Any, ...]:
-        """Return an output the way the family does under `return_dict=False`."""
+        """Return an output as the family does under `return_dict=False`."""
         values: tuple[Any, ...] = output.to_tuple()
         return values
 
@@ -176,7 +176,7 @@ class Adapter(ABC):
 
 
 def is_library_class(model_class: type) -> bool:
-    """Say whether transformers or hashee defines a class, so that what its forward pass does is known."""
+    """Return whether transformers or hashee defines a class, so that its forward pass is known."""
     module = sys.modules.get(model_class.__module__)
     return (
         model_class.__module__.partition(".")[0] in ("transformers", "hashee")
@@ -185,7 +185,7 @@ def is_library_class(model_class: type) -> bool:
 
 
 def name_of_own_class(model_class: type) -> str | None:
-    """Return where a class is defined that neither transformers nor hashee defines."""
+    """Return the full name of a class that neither transformers nor hashee defines; None for theirs."""
     return None if is_library_class(model_class) else f"{model_class.__module__}.{model_class.__qualname__}"
 
 

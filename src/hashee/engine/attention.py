@@ -1,9 +1,9 @@
-"""Attention of packed queries over packed keys: two forms of one answer, at different prices.
+"""Attention of packed queries over packed keys, in two equivalent forms of different cost.
 
 The plain form projects every token to a key and a value. The absorbed form folds the two projections into the query
 side, per head: `q K^T = (q W_K) H^T` and `A V = (A H) W_V + b_V`, where H are the states themselves. Frozen tokens then
-need no projection at all, which pays when few tokens are active. The key bias shifts all scores of a query alike, so
-the softmax cancels it.
+need no projection at all, which is cheaper when few tokens are active. The key bias shifts all scores of a query
+equally, so the softmax cancels it.
 """
 
 from collections.abc import Callable
@@ -14,52 +14,52 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hashee.engine import native
-from hashee.engine.plan import Group, LayerPlan, Seating
+from hashee.engine.plan import AttentionLayout, Group, LayerPlan
 
 
 @dataclass(frozen=True)
-class Weights:
+class KeyValueWeights:
     """The projections that the absorbed form folds into the query side; each (width, width) as in a Linear."""
 
     key: Tensor
     value: Tensor
     value_bias: Tensor | None
 
-    def to(self, dtype: torch.dtype) -> "Weights":
+    def to(self, dtype: torch.dtype) -> "KeyValueWeights":
         """Return the same weights in another precision."""
         bias = None if self.value_bias is None else self.value_bias.to(dtype)
-        return Weights(self.key.to(dtype), self.value.to(dtype), bias)
+        return KeyValueWeights(self.key.to(dtype), self.value.to(dtype), bias)
 
 
 @dataclass(frozen=True)
 class Attention:
-    """How a layer attends, whatever its queries, keys and values are."""
+    """The settings of a layer's attention."""
 
     heads: int
     scale: float
     dropout: float = 0.0
     bias: Tensor | None = None
-    """(sequences, heads, longest, longest) added to the scores, in seat order."""
+    """(sequences, heads, longest, longest) added to the scores, in the order of slots."""
 
 
 @dataclass(frozen=True)
 class PositionTerms:
-    """How positions enter the scores of layers of one kind; made once for a batch."""
+    """How positions enter the scores of all layers of one attention type; computed once for a batch."""
 
     bias: Tensor | None = None
-    """(sequences, heads, longest, longest) added to the scores, in seat order."""
+    """(sequences, heads, longest, longest) added to the scores, in the order of slots."""
     rotary: tuple[Tensor, Tensor] | None = None
-    """Cosine and sine of the angles by which queries and keys are turned; (tokens, head width / 2) each."""
+    """Cosine and sine of the angles by which queries and keys are rotated; (tokens, head width / 2) each."""
 
     @property
     def any(self) -> bool:
-        """Whether scores are anything else than products of query and key."""
+        """Whether positions change the scores at all."""
         return self.bias is not None or self.rotary is not None
 
     def select(self, rows: Tensor, sequences: Tensor, longest: int) -> "PositionTerms":
-        """Return the terms of what is left of a batch.
+        """Return the terms of the rows and sequences that stay in a batch.
 
-        rows, sequences: (tokens,), (sequences,) what is left, in its order; longest: tokens of the longest sequence.
+        rows, sequences: (tokens,), (sequences,) their earlier numbers, rising; longest: tokens of the longest sequence.
         """
         bias, rotary = self.bias, self.rotary
         return PositionTerms(
@@ -68,60 +68,59 @@ class PositionTerms:
         )
 
     def rotate(self, rows: Tensor, heads: int) -> Tensor:
-        """Turn the queries or keys of the first packed rows by their positions, in each head. (rows, width)"""
+        """Rotate the queries or keys of the first packed rows by their positions, in each head. (rows, width)"""
         if self.rotary is None:
             return rows
         cosine, sine = (angles[: len(rows), None] for angles in self.rotary)
         # In single precision, whatever the states have, as transformers does.
         first, second = rows.view(len(rows), heads, -1).float().chunk(2, dim=-1)
-        turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
-        return turned.flatten(1).to(rows.dtype)
+        rotated = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+        return rotated.flatten(1).to(rows.dtype)
 
 
-Seated = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values by sequence: (sequences, heads, seats, head width) each."""
+QueryKeyValue = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values of a group: (sequences, heads, slots, head width) each."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layer: Seating, attention: Attention) -> Tensor:
-    """Let each active token read every token of its own sequence.
+def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, attention: Attention) -> Tensor:
+    """Let each active token attend to every token of its own sequence.
 
     query: (active, width); key, value: (tokens, width). Returns (active, width).
     """
 
-    def seated(group: Group) -> Seated:
-        # Frozen tokens keep answering as keys, so only queries shrink.
-        sizes = (group.query_seats, group.seats, group.seats)
-        query_seats, key_seats, value_seats = (
-            _by_sequence(rows.index_select(0, seats.flatten()), seats, attention.heads)
-            for rows, seats in zip((query, key, value), sizes, strict=True)
+    def gather(group: Group) -> QueryKeyValue:
+        # Frozen tokens stay keys and values, so only the queries become fewer.
+        return (
+            _by_sequence(query.index_select(0, group.query_slots.flatten()), group.query_slots, attention.heads),
+            _by_sequence(key.index_select(0, group.key_slots.flatten()), group.key_slots, attention.heads),
+            _by_sequence(value.index_select(0, group.key_slots.flatten()), group.key_slots, attention.heads),
         )
-        return query_seats, key_seats, value_seats
 
-    return _attend(seated, layer, attention)
+    return _attend(gather, layout, attention)
 
 
 def attend_looked_up(
     looked_up: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]], layer: LayerPlan, attention: Attention
 ) -> Tensor:
-    """Do what `attend` does with queries, keys and values that are looked up group by group, where they are read.
+    """Do what `attend` does with queries, keys and values that are looked up group by group.
 
     looked_up: (rows,) packed rows -> the three, (rows, width) each. Returns (active, width).
     """
 
-    def seated(group: Group) -> Seated:
+    def gather(group: Group) -> QueryKeyValue:
         query, key, value = (
-            _by_sequence(rows, group.seats, attention.heads) for rows in looked_up(group.seats.flatten())
+            _by_sequence(rows, group.key_slots, attention.heads) for rows in looked_up(group.key_slots.flatten())
         )
-        # The tokens that ask have the first seats.
-        return query[:, :, : group.query_seats.shape[1]], key, value
+        # Active tokens have the first slots.
+        return query[:, :, : group.query_slots.shape[1]], key, value
 
-    return _attend(seated, layer, attention)
+    return _attend(gather, layer, attention)
 
 
-def _attend(seated: Callable[[Group], Seated], layer: Seating, attention: Attention) -> Tensor:
+def _attend(gather: Callable[[Group], QueryKeyValue], layout: AttentionLayout, attention: Attention) -> Tensor:
     contexts = []
-    for group in layer.groups:
-        query, key, value = seated(group)
+    for group in layout.groups:
+        query, key, value = gather(group)
         context = F.scaled_dot_product_attention(
             query,
             key,
@@ -131,71 +130,71 @@ def _attend(seated: Callable[[Group], Seated], layer: Seating, attention: Attent
             scale=attention.scale,
         )
         contexts.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
-    return _joined(contexts).index_select(0, layer.unseat)
+    return _joined(contexts).index_select(0, layout.slot_of_row)
 
 
 def attend_absorbed(
-    query: Tensor, states: Tensor, weights: Weights, layer: LayerPlan, *, heads: int, scale: float
+    query: Tensor, states: Tensor, weights: KeyValueWeights, layer: LayerPlan, *, heads: int, scale: float
 ) -> Tensor:
-    """Do what `attend` does, for inference, without projecting the tokens to keys and values.
+    """Do what `attend` does, in inference, without projecting the tokens to keys and values.
 
-    query: (active, width); states: (tokens, width) what keys and values would be projected from.
+    query: (active, width); states: (tokens, width) the states that keys and values would be projected from.
     Returns (active, width).
     """
-    if _takes_kernel(query, states, weights, heads):
+    if _runs_in_kernel(query, states, weights, heads):
         tensors = (weights.key, weights.value, weights.value_bias)
         return native.attend_absorbed(query, states, tensors, layer.sequences, heads=heads, scale=scale)
     active, width = query.shape
-    # Under autocast queries come in half precision from states and weights that are not, and products that are written
-    # into a given place are not cast.
+    # Under autocast queries are in half precision while states and weights are not, and products with `out=` are not
+    # cast.
     states, weights = states.to(query.dtype), weights.to(query.dtype)
-    # Head-major products are written straight into row-major places: a later re-layout would cost as much again.
+    # Head-major products are written directly into row-major memory: a transposed copy would cost as much again.
     folded = query.new_empty(active, heads, width)
     torch.bmm(
         query.view(active, heads, -1).transpose(0, 1),
         weights.key.view(heads, -1, width),
         out=folded.transpose(0, 1),
     )
-    # All heads of a sequence read the same states, so they are rows of one product.
-    reads = []
+    # All heads of a sequence attend to the same states, so they are rows of one product.
+    weighted_sums = []
     for group in layer.groups:
-        sequences, queries = group.query_seats.shape
-        asking = folded.index_select(0, group.query_seats.flatten()).view(sequences, queries * heads, width)
-        memory = states.index_select(0, group.seats.flatten()).view(sequences, -1, width)
-        scores = torch.bmm(asking, memory.transpose(1, 2)).mul_(scale)
+        sequences, slots = group.query_slots.shape
+        queries_of_group = folded.index_select(0, group.query_slots.flatten()).view(sequences, slots * heads, width)
+        keys = states.index_select(0, group.key_slots.flatten()).view(sequences, -1, width)
+        scores = torch.bmm(queries_of_group, keys.transpose(1, 2)).mul_(scale)
         if group.occupied is not None:
             scores.masked_fill_(~group.occupied[:, None, :], float("-inf"))
-        reads.append(torch.bmm(scores.softmax(-1), memory).view(sequences * queries, heads, width))
-    read = _joined(reads).index_select(0, layer.unseat)
+        weighted_sums.append(torch.bmm(scores.softmax(-1), keys).view(sequences * slots, heads, width))
+    weighted = _joined(weighted_sums).index_select(0, layer.slot_of_row)
     context = query.new_empty(active, width)
     torch.bmm(
-        read.transpose(0, 1),
+        weighted.transpose(0, 1),
         weights.value.view(heads, -1, width).transpose(1, 2),
         out=context.view(active, heads, -1).transpose(0, 1),
     )
     return context if weights.value_bias is None else context.add_(weights.value_bias)
 
 
-def _takes_kernel(query: Tensor, states: Tensor, weights: Weights, heads: int) -> bool:
-    return query.shape[1] // heads % 4 == 0 and native.takes((query, states), (weights.key, weights.value))
+def _runs_in_kernel(query: Tensor, states: Tensor, weights: KeyValueWeights, heads: int) -> bool:
+    return query.shape[1] // heads % 4 == 0 and native.supports((query, states), (weights.key, weights.value))
 
 
-def _by_sequence(rows: Tensor, seats: Tensor, heads: int) -> Tensor:
-    """View rows that lie in the order of seats: (sequences * seats, width) -> (sequences, heads, seats, head width)."""
-    return rows.view(*seats.shape, heads, -1).transpose(1, 2)
+def _by_sequence(rows: Tensor, slots: Tensor, heads: int) -> Tensor:
+    """View rows that are in the order of slots: (sequences * slots, width) -> (sequences, heads, slots, head width)."""
+    return rows.view(*slots.shape, heads, -1).transpose(1, 2)
 
 
 def _mask(group: Group, bias: Tensor | None, query: Tensor) -> Tensor | None:
-    """Combine empty seats and the position bias into what scaled_dot_product_attention adds to the scores."""
-    hidden = None if group.occupied is None else group.occupied[:, None, None, :]
+    """Combine empty slots and the position bias into the mask of scaled_dot_product_attention."""
+    occupied = None if group.occupied is None else group.occupied[:, None, None, :]
     if group.visible is not None:
-        assert bias is None, "a position bias has no window"
+        assert bias is None, "no family has both a window and a position bias"
         return group.visible[:, None]
     if bias is None:
-        return hidden
-    longest = group.seats.shape[1]
-    bias = bias[group.sequences, :, : group.query_seats.shape[1], :longest].to(query.dtype)
-    return bias if hidden is None else bias.masked_fill(~hidden, float("-inf"))
+        return occupied
+    longest = group.key_slots.shape[1]
+    bias = bias[group.sequences, :, : group.query_slots.shape[1], :longest].to(query.dtype)
+    return bias if occupied is None else bias.masked_fill(~occupied, float("-inf"))
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

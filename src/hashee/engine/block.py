@@ -1,4 +1,4 @@
-"""The maths of one encoder layer on packed rows; the only place where it is written."""
+"""The forward pass of one encoder layer on packed rows, for all families."""
 
 import math
 from collections.abc import Callable
@@ -15,24 +15,24 @@ from hashee.engine import native
 from hashee.engine.activation import is_gelu
 from hashee.engine.attention import (
     Attention,
+    KeyValueWeights,
     PositionTerms,
-    Weights,
     attend,
     attend_absorbed,
     attend_looked_up,
 )
-from hashee.engine.linear import MOST_ROWS, is_bare, is_bare_linear, is_plain_product, project
+from hashee.engine.linear import MAX_ROWS, is_bare, is_bare_linear, is_plain_product, project
 from hashee.engine.local_attention import within_window
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections, drop
 from hashee.engine.plan import LayerPlan, Plan
 
 SLICE = 1024
-"""Rows that run through the rest of a layer together: what lies between its products should stay in cache."""
+"""Rows that pass the feed-forward together, so that what lies between its products stays in cache."""
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Dropout probabilities of a layer, by where they apply."""
+    """The dropout probabilities of a layer."""
 
     attention_output: float = 0.0
     scores: float = 0.0
@@ -61,33 +61,33 @@ class Block:
 
 @dataclass(frozen=True)
 class Projected:
-    """What a layer's states were projected to when it last ran (ALBERT)."""
+    """Keys and values of a layer from when its weights last ran (ALBERT)."""
 
     key: Tensor
     value: Tensor
     """(tokens, width) each."""
     changed: int
-    """The first rows, whose states have changed since."""
+    """Number of first rows whose states have changed since."""
 
     def select(self, rows: Tensor) -> "Projected":
-        """Return what is left when only some packed rows stay. rows: (rows,), rising."""
+        """Return the projections of the packed rows that stay. rows: (rows,), rising."""
         changed = int((rows < self.changed).sum())
         return Projected(self.key.index_select(0, rows), self.value.index_select(0, rows), changed)
 
 
 class LookedUp(Protocol):
-    """What the states of the first layer are projected to, without a product."""
+    """Queries, keys and values of the first layer, looked up instead of projected."""
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of packed rows. rows: (rows,). Each (rows, width)"""
+        """Return queries, keys and values of packed rows, (rows, width) each. rows: (rows,)."""
 
     def select(self, rows: Tensor) -> "LookedUp":
-        """Return what is left when only some packed rows stay. rows: (rows,), rising."""
+        """Return the projections of the packed rows that stay. rows: (rows,), rising."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one layer leaves behind: the states of its active rows, and its keys and values in the plain form."""
+class LayerOutput:
+    """The new states of a layer's active rows, and its keys and values if it projected any."""
 
     updated: Tensor
     """(active, width)"""
@@ -99,12 +99,12 @@ def apply_block(
     hidden: Tensor,
     plan: Plan,
     positions: PositionTerms | None = None,
-    known: Projected | LookedUp | None = None,
-) -> Step:
+    cached: Projected | LookedUp | None = None,
+) -> LayerOutput:
     """Run one layer.
 
-    hidden: (tokens, width) packed states; positions: how they enter the scores; known: what is known of the projections
-    already.
+    hidden: (tokens, width) packed states; positions: how they enter the scores; cached: projections that need not be
+    computed.
     """
     layer, part = plan.layer(block.layer), block.attention
     positions = PositionTerms() if positions is None else positions
@@ -112,32 +112,32 @@ def apply_block(
     active = hidden[: layer.active]
     attention = Attention(part.heads, part.scale, dropout.scores, positions.bias)
     projected = None
-    if known is not None and not isinstance(known, Projected):
-        assert positions.rotary is None and part.window is None, "no family that is looked up has them"
-        context = attend_looked_up(known, layer, attention)
+    if cached is not None and not isinstance(cached, Projected):
+        assert positions.rotary is None and part.window is None, "no family with looked-up projections has them"
+        context = attend_looked_up(cached, layer, attention)
     else:
         # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
         source = block.attention_norm(hidden) if block.pre_norm else hidden
-        if not positions.any and dropout.scores == 0 and absorbs(block, plan, layer, known):
+        if not positions.any and dropout.scores == 0 and should_absorb(block, plan, layer, cached):
             query = part.projections.queries(source[: layer.active])
             _, key, value = part.projections.modules
-            weights = Weights(key.weight, value.weight, value.bias)  # type: ignore[arg-type]
+            weights = KeyValueWeights(key.weight, value.weight, value.bias)  # type: ignore[arg-type]
             context = attend_absorbed(query, source, weights, layer, heads=part.heads, scale=part.scale)
         else:
-            query, projected = _project(part, source, layer.active, positions, known)
-            seated = layer if part.window is None else within_window(layer, part.window)
-            context = attend(query, projected.key, projected.value, seated, attention)
+            query, projected = _project(part, source, layer.active, positions, cached)
+            layout = layer if part.window is None else within_window(layer, part.window)
+            context = attend(query, projected.key, projected.value, layout, attention)
     if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
-        return Step(_after_attention(block, dropout, context, active), projected)
-    # From here on every row is on its own.
+        return LayerOutput(_after_attention(block, dropout, context, active), projected)
+    # After attention every row is computed independently of the others.
     parts = math.ceil(layer.active / SLICE)
     slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
-    return Step(torch.cat([_after_attention(block, dropout, *rows) for rows in slices]), projected)
+    return LayerOutput(torch.cat([_after_attention(block, dropout, *rows) for rows in slices]), projected)
 
 
 def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
-    """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
-    if dropout == Dropout() and (kernel := _rest_kernel(block, context, active)) is not None:
+    """Run the output projection, the feed-forward and the norms. context, active: (rows, width), as the result."""
+    if dropout == Dropout() and (kernel := _post_attention_kernel(block, context, active)) is not None:
         return kernel()
     attended = drop(project(block.attention.output, context), dropout.attention_output) + active
     if not block.pre_norm:
@@ -155,17 +155,17 @@ def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Te
     return updated
 
 
-def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
-    """Return the kernel, or kernels, that do what follows attention without dropout, if there are any that can."""
-    weights = rest_weights(block, context) if len(context) else None
-    if weights is None or not native.takes((context, active), ()):
+def _post_attention_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
+    """Return a call of the kernels that compute the post-attention part without dropout, or None if none can."""
+    weights = post_attention_weights(block, context) if len(context) else None
+    if weights is None or not native.supports((context, active), ()):
         return None
-    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
-    return partial(rest, context, active, weights, epsilons(block))
+    kernel = native.post_attention if len(context) <= MAX_ROWS else native.post_attention_of_many
+    return partial(kernel, context, active, weights, epsilons(block))
 
 
-def rest_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
-    """Return the weights of what follows attention in the order of `native.rest`, if kernels can do that for rows."""
+def post_attention_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
+    """Return the weights in the order of `native.post_attention`, or None if kernels cannot run the block."""
     part = block.feed_forward
     products = (block.attention.output, part.expand, part.contract)
     norms = (block.attention_norm, block.feed_forward_norm)
@@ -183,44 +183,44 @@ def rest_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     if (
         len(weights) != 2 * len(modules)
         or any(vector.dtype != torch.float32 or not vector.is_contiguous() for vector in vectors)
-        or not native.takes((), tuple(weights[::2][n] for n in (0, 2, 3)))
+        or not native.supports((), tuple(weights[::2][n] for n in (0, 2, 3)))
     ):
         return None
     return list(weights)
 
 
 def epsilons(block: Block) -> tuple[float, float]:
-    """Return those of the norms, which are bare."""
+    """Return the epsilons of the two norms, which are plain LayerNorms."""
     return block.attention_norm.eps, block.feed_forward_norm.eps  # type: ignore[return-value]
 
 
-def absorbs(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None = None) -> bool:
-    """Say whether the absorbed form can run here and is the cheaper one for this batch."""
+def should_absorb(block: Block, plan: Plan, layer: LayerPlan, cached: Projected | None = None) -> bool:
+    """Return whether the absorbed form can run here and is the cheaper one for this batch."""
     part = block.attention.projections
     if torch.is_grad_enabled() or block.attention.window is not None or not isinstance(part, SeparateProjections):
         return False
     if not (is_bare_linear(part.key) and is_bare_linear(part.value)):
         return False
-    projected = plan.tokens if known is None else known.changed
+    projected = plan.tokens if cached is None else cached.changed
     width: int = part.key.in_features  # type: ignore[assignment]
-    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.attention.heads) > 0)
+    return bool(absorbing_saves(projected, layer.active, layer.pairs, width, block.attention.heads) > 0)
 
 
 def _project(
-    part: AttentionPart, source: Tensor, active: int, positions: PositionTerms, known: Projected | None
+    part: AttentionPart, source: Tensor, active: int, positions: PositionTerms, cached: Projected | None
 ) -> tuple[Tensor, Projected]:
-    """Return the active rows' queries, and the keys and values of all tokens.
+    """Return the queries of the active rows, and the keys and values of all tokens.
 
-    Those of frozen tokens are what they were when the layer last ran. source: (tokens, width).
+    Rows that have not changed take theirs from `cached`. source: (tokens, width).
     """
-    if known is None:
+    if cached is None:
         query, key, value = part.projections.all_three(source, active)
         query, key = (positions.rotate(rows, part.heads) for rows in (query, key))
         return query, Projected(key, value, changed=active)
     query = positions.rotate(part.projections.queries(source[:active]), part.heads)
-    if known.changed == 0:
-        return query, Projected(known.key, known.value, changed=active)
-    fresh_key, fresh_value = part.projections.keys_and_values(source[: known.changed])
-    key = torch.cat([positions.rotate(fresh_key, part.heads), known.key[known.changed :]])
-    value = torch.cat([fresh_value, known.value[known.changed :]])
+    if cached.changed == 0:
+        return query, Projected(cached.key, cached.value, changed=active)
+    fresh_key, fresh_value = part.projections.keys_and_values(source[: cached.changed])
+    key = torch.cat([positions.rotate(fresh_key, part.heads), cached.key[cached.changed :]])
+    value = torch.cat([fresh_value, cached.value[cached.changed :]])
     return query, Projected(key, value, changed=active)

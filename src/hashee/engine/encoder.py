@@ -1,4 +1,4 @@
-"""From ids to hidden states: embed the real tokens, run the packed blocks, give the rows back in order."""
+"""From ids to hidden states: embed the real tokens, run the packed blocks, unpack the rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.adapter import Adapter, PackedTokens
 from hashee.engine.attention import PositionTerms
-from hashee.engine.block import Block, LookedUp, Projected, Step, apply_block
+from hashee.engine.block import Block, LayerOutput, LookedUp, Projected, apply_block
 from hashee.engine.first_layer import look_up
 from hashee.engine.fused import run_layers_
 from hashee.engine.plan import Plan, make_plan
@@ -38,23 +38,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Packed states of a batch, and those before and after every layer in the caller's order if they are wanted."""
+class PackedStates:
+    """Packed states of a batch after the last layer and, on request, the unpacked states around each layer."""
 
     hidden: Tensor
     """(tokens, width)"""
     plan: Plan
     reads: Reads
     states: tuple[Tensor, ...] | None
-    """(batch, length, width) each."""
+    """(batch, length, width) each: before the first layer and after each."""
 
     def unpacked(self) -> Tensor:
-        """Return the last states in the caller's order, (batch, length, width); rows that nobody reads are NaN."""
+        """Return the last states in the caller's order, (batch, length, width); rows outside of `reads` are NaN."""
         return _unpacked(self.hidden, self.plan, self.reads)
 
 
 def _unpacked(hidden: Tensor, plan: Plan, reads: Reads) -> Tensor:
-    """Put packed states of the last layer back into the caller's order, (batch, length, width); unread rows are NaN."""
+    """Return packed states in the caller's order, (batch, length, width); rows outside of `reads` are NaN."""
     if reads == "all":
         return plan.unpack(hidden)
     first = plan.rows % max(plan.length, 1) == 0
@@ -65,13 +65,13 @@ def _unpacked(hidden: Tensor, plan: Plan, reads: Reads) -> Tensor:
 
 @dataclass(frozen=True)
 class Network:
-    """What an encoder's layers are, and how they run, for one forward pass."""
+    """An encoder's layers, and how they run, for one forward pass."""
 
     layers: list[Module]
     """The Hugging Face layers, one for each block."""
     blocks: tuple[Block, ...]
     runs: Counter[Module]
-    """How often each set of weights runs, by its key projection."""
+    """How often each set of weights runs, by `_weights_key`."""
     final_norm: Module | None
     training: bool
     layer_drop: float
@@ -86,8 +86,8 @@ class Network:
 class EncoderState:
     """An encoder between two layers: the states of the sequences that are still in the batch.
 
-    `advance` runs one more layer and `select` lets sequences leave; both return a new state and leave this one as it
-    is, and gradients pass through both:
+    `advance` runs one more layer and `select` removes sequences; both return a new state without changing this one, and
+    gradients pass through both:
 
         state = model.hashed_encoder.start(**inputs)
         while not state.done:
@@ -106,27 +106,27 @@ class EncoderState:
     next_block: int = 0
     terms: Mapping[str, PositionTerms] = field(default_factory=dict)
     """How positions enter the scores, by the `kind` of a layer's attention."""
-    known: Mapping[Module, Projected | LookedUp] = field(default_factory=dict)
-    """What is known of coming projections, by the key projection that they belong to."""
+    cached: Mapping[Module, Projected | LookedUp] = field(default_factory=dict)
+    """Projections that later blocks need not compute, by `_weights_key`."""
 
     @property
     def layer(self) -> int:
-        """The exit layers that have run: 0 before the first."""
+        """The exit layer that ran last: 0 before the first."""
         return self.network.blocks[self.next_block - 1].layer if self.next_block else 0
 
     @property
     def done(self) -> bool:
-        """Whether no layer is left to run, or no sequence to run it for."""
+        """Whether no layer or no sequence is left."""
         return self.network.is_last(self.next_block - 1) or not self.plan.tokens
 
     @property
     def sequences(self) -> Tensor:
-        """(sequences,) rising: the rows of the caller's batch that are still in it; rows of padding never are."""
+        """(sequences,) rising: the rows of the caller's batch that are still in it; rows of padding alone never are."""
         return self._order[0]
 
     @cached_property
     def _order(self) -> tuple[Tensor, Tensor]:
-        """The rows of the batch that are left, rising, and their numbers in the plan."""
+        """The rows of the batch that are left, rising, and the sequence of each in the plan."""
         rows, numbers = self.plan.batch_rows.sort()
         return rows, numbers
 
@@ -153,26 +153,26 @@ class EncoderState:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def finish(self) -> EncoderState:
-        """Run all layers that are left; without decisions between them, small batches take one call of a kernel."""
-        return _run_to_the_end_(replace(self, hidden=self.hidden.clone()))
+        """Run all remaining layers; without decisions between them, small batches take one call of a kernel."""
+        return _run_remaining_(replace(self, hidden=self.hidden.clone()))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def select(self, keep: Tensor) -> EncoderState:
-        """Let sequences leave the batch. keep: (sequences,) bool, which of `sequences` stay."""
+        """Remove sequences from the batch. keep: (sequences,) bool, which of `sequences` stay."""
         if keep.shape != self.sequences.shape or keep.dtype != torch.bool:
             shape = (len(self.sequences),)
             raise InputError(f"keep must be {shape} booleans, not {keep.dtype} of {tuple(keep.shape)}")
         if bool(keep.all()):
             return self
         batch = torch.zeros(self.plan.batch, dtype=torch.bool, device=self.sequences.device)
-        chosen = self.plan.select(batch.index_copy(0, self.sequences, keep.to(batch.device)))
-        longest = chosen.plan.seats.shape[1]
+        kept = self.plan.select(batch.index_copy(0, self.sequences, keep.to(batch.device)))
+        longest = kept.plan.slots.shape[1]
         return replace(
             self,
-            hidden=self.hidden.index_select(0, chosen.rows),
-            plan=chosen.plan,
-            terms={kind: term.select(chosen.rows, chosen.sequences, longest) for kind, term in self.terms.items()},
-            known={key: known.select(chosen.rows) for key, known in self.known.items()},
+            hidden=self.hidden.index_select(0, kept.rows),
+            plan=kept.plan,
+            terms={kind: term.select(kept.rows, kept.sequences, longest) for kind, term in self.terms.items()},
+            cached={key: cached.select(kept.rows) for key, cached in self.cached.items()},
         )
 
 
@@ -227,7 +227,7 @@ def check_first_position(mask: Tensor) -> None:
         )
 
 
-# The rows of each layer depend on the texts, so a compiler would begin anew with every batch.
+# The rows of each layer depend on the texts, so torch.compile would recompile for every batch.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def encode(
     adapter: Adapter,
@@ -237,19 +237,19 @@ def encode(
     *,
     reads: Reads = "all",
     keep_states: bool = False,
-) -> Encoded:
+) -> PackedStates:
     """Run an encoder over a batch, updating each token up to its exit layer.
 
-    exit_layers: (vocabulary,) exit layer of every token id; reads: the rows that will be looked at.
+    exit_layers: (vocabulary,) exit layer of every token id; reads: the rows that are read after the last layer.
     """
     state = start(adapter, encoder, batch, exit_layers, reads=reads)
     if not keep_states:
-        state = _run_to_the_end_(state)
-        return Encoded(state.hidden, state.plan, reads, None)
+        state = _run_remaining_(state)
+        return PackedStates(state.hidden, state.plan, reads, None)
     states: list[Tensor] = []
     while not state.network.is_last(state.next_block - 1):
-        state = _run_block(replace(state, hidden=_keep(state, states)), in_place=False)
-    return Encoded(_keep(state, states), state.plan, reads, tuple(states))
+        state = _run_block(replace(state, hidden=_record(state, states)), in_place=False)
+    return PackedStates(_record(state, states), state.plan, reads, tuple(states))
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -257,76 +257,77 @@ def start(adapter: Adapter, encoder: Any, batch: Batch, exit_layers: Tensor, *, 
     """Embed a batch, ready for the first layer; arguments as in `encode`."""
     layers = adapter.layers(encoder)
     num_layers = adapter.exit_layer(encoder, len(layers) - 1)
-    exits = _look_up(exit_layers, batch, num_layers)
+    exits = _exit_layer_of_each(exit_layers, batch, num_layers)
     if reads == "first" and len(layers) == num_layers:
-        # Nobody sees the last update of an unread token, not even other tokens: that takes one more block.
+        # The last block's update of a token that the head does not read has no effect: no later block attends to it.
         exits[:, 1:].clamp_(max=num_layers - 1)
     plan = make_plan(exits, batch.mask, num_layers)
     blocks = tuple(adapter.blocks(encoder))
-    known: dict[Module, Projected | LookedUp] = {}
+    cached: dict[Module, Projected | LookedUp] = {}
     tokens = _pack_tokens(adapter, encoder, batch, plan)
     first = look_up(encoder.first_layer_cache, adapter, encoder, blocks[0], tokens) if plan.active[1] else None
     if first is None:
         hidden = adapter.embed(encoder, tokens).squeeze(0)
     else:
-        hidden, known[_identity(blocks[0])] = first.hidden, first.projected
-    columns = plan.rows[plan.seats] % max(plan.length, 1)
+        hidden, cached[_weights_key(blocks[0])] = first.hidden, first.projected
+    columns = plan.rows[plan.slots] % max(plan.length, 1)
     terms = adapter.position_terms(encoder, tokens, columns, hidden) if plan.tokens else {}
     network = Network(
         layers=layers,
         blocks=blocks,
-        runs=Counter(map(_identity, blocks)),
+        runs=Counter(map(_weights_key, blocks)),
         final_norm=adapter.final_norm(encoder),
         training=encoder.training,
         layer_drop=adapter.layer_drop(encoder) if encoder.training else 0.0,
     )
-    return EncoderState(hidden, plan, network, reads, terms=terms, known=known)
+    return EncoderState(hidden, plan, network, reads, terms=terms, cached=cached)
 
 
 def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
-    """Run the next block, and the final norm after the last one. in_place: nobody needs the states before."""
+    """Run the next block, and the final norm after the last one. in_place: the states before may be overwritten."""
     network, number, plan, hidden = state.network, state.next_block, state.plan, state.hidden
-    block, known = network.blocks[number], dict(state.known)
-    # Once every token is frozen nothing changes any more.
+    block, cached = network.blocks[number], dict(state.cached)
+    # A block whose tokens are all frozen has nothing to do.
     if plan.active[block.layer] and not (network.layer_drop and torch.rand(()) < network.layer_drop):
-        weights = _identity(block)
+        weights = _weights_key(block)
         terms = state.terms.get(block.attention.kind)
-        step = _apply(network.layers[number])(block, hidden, plan, terms, known.pop(weights, None))
-        hidden = _put(step.updated, hidden, in_place)
-        if network.runs[weights] > 1 and step.projected is not None:
-            known[weights] = step.projected
+        output = _layer_function(network.layers[number])(block, hidden, plan, terms, cached.pop(weights, None))
+        hidden = _with_updated(output.updated, hidden, in_place)
+        if network.runs[weights] > 1 and output.projected is not None:
+            cached[weights] = output.projected
     if network.is_last(number) and network.final_norm is not None:
         hidden = network.final_norm(hidden)
-    return replace(state, hidden=hidden, next_block=number + 1, known=known)
+    return replace(state, hidden=hidden, next_block=number + 1, cached=cached)
 
 
-def _run_to_the_end_(state: EncoderState) -> EncoderState:
-    """Run all blocks that are left, those of small batches in one call, writing over the states where that is safe."""
+def _run_remaining_(state: EncoderState) -> EncoderState:
+    """Run all remaining blocks, those of small batches in one call, overwriting the states where that is safe."""
     network = state.network
     fusable = not state.terms and not network.training and len(network.runs) == len(network.blocks)
     for number in range(state.next_block, len(network.blocks)):
-        left = network.blocks[number:]
-        if fusable and _identity(left[0]) not in state.known and run_layers_(left, state.hidden, state.plan):
+        remaining = network.blocks[number:]
+        can_fuse = fusable and _weights_key(remaining[0]) not in state.cached
+        if can_fuse and run_layers_(remaining, state.hidden, state.plan):
             hidden = state.hidden if network.final_norm is None else network.final_norm(state.hidden)
-            return replace(state, hidden=hidden, next_block=len(network.blocks), known={})
+            return replace(state, hidden=hidden, next_block=len(network.blocks), cached={})
         state = _run_block(state, in_place=True)
     return state
 
 
-def _identity(block: Block) -> Module:
-    """Return a module that only blocks with the same weights have."""
+def _weights_key(block: Block) -> Module:
+    """Return a module that identifies a block's weights: blocks that share weights share it."""
     return block.attention.projections.modules[0]
 
 
-def _keep(state: EncoderState, states: list[Tensor]) -> Tensor:
-    """Add states in the caller's order to a list, and return those to go on with."""
+def _record(state: EncoderState, states: list[Tensor]) -> Tensor:
+    """Append the unpacked states to a list, and return the packed ones that the next block takes."""
     states.append(state.plan.unpack(state.hidden))
-    # What is kept stands between one layer and the next, so that gradients reach it.
+    # The next block takes the recorded states packed again, so that gradients reach them.
     return state.plan.pack(states[-1]) if torch.is_grad_enabled() else state.hidden
 
 
-def _put(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:
-    """Return the states with their first rows updated, in place where nobody needs the old ones."""
+def _with_updated(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:
+    """Return the states with their first rows updated, in place if the old ones may be overwritten."""
     if len(updated) == len(hidden):
         return updated
     if torch.is_grad_enabled() or not in_place:
@@ -335,14 +336,14 @@ def _put(updated: Tensor, hidden: Tensor, in_place: bool) -> Tensor:
     return hidden
 
 
-def _apply(layer: Any) -> Callable[..., Step]:
+def _layer_function(layer: Any) -> Callable[..., LayerOutput]:
     """Return `apply_block`, wrapped as the Hugging Face layer says if gradient checkpointing is on."""
     if not (layer.training and getattr(layer, "gradient_checkpointing", False)):
         return apply_block
 
-    def checkpointed(*arguments: Any) -> Step:
-        # Keeping the keys and values would defeat the purpose.
-        return Step(layer._gradient_checkpointing_func(_updated, *arguments), projected=None)
+    def checkpointed(*arguments: Any) -> LayerOutput:
+        # Keys and values are not kept: checkpointing is there to save memory.
+        return LayerOutput(layer._gradient_checkpointing_func(_updated, *arguments), projected=None)
 
     return checkpointed
 
@@ -351,7 +352,7 @@ def _updated(*arguments: Any) -> Tensor:
     return apply_block(*arguments).updated
 
 
-def _look_up(exit_layers: Tensor, batch: Batch, num_layers: int) -> Tensor:
+def _exit_layer_of_each(exit_layers: Tensor, batch: Batch, num_layers: int) -> Tensor:
     """Return the exit layer of every position, checking that every real token is in the table: (batch, length)."""
     ids = batch.input_ids.masked_fill(~batch.mask, 0)
     if ids.numel():
@@ -371,18 +372,18 @@ def _look_up(exit_layers: Tensor, batch: Batch, num_layers: int) -> Tensor:
     return exits
 
 
-def _pack_tokens(adapter: Adapter, encoder: Any, batch: Batch, plan: Plan) -> Tokens:
+def _pack_tokens(adapter: Adapter, encoder: Any, batch: Batch, plan: Plan) -> PackedTokens:
     """Take the real tokens of a batch and their types and positions in packed order."""
     positions = adapter.positions(encoder, batch.input_ids) if batch.position_ids is None else batch.position_ids
     packed = plan.pack(positions)
-    room = adapter.max_position(encoder)
-    if plan.tokens and int(packed.max()) >= room:
+    limit = adapter.max_position(encoder)
+    if plan.tokens and int(packed.max()) >= limit:
         raise InputError(
             f"a text of {int(batch.mask.sum(1).max())} tokens reaches position {int(packed.max())}, but the model has "
-            f"{room} positions; tokenize with truncation=True"
+            f"{limit} positions; tokenize with truncation=True"
         )
     types = batch.token_type_ids
-    return Tokens(
+    return PackedTokens(
         ids=plan.pack(batch.input_ids)[None],
         types=torch.zeros_like(packed)[None] if types is None else plan.pack(types)[None],
         positions=packed[None],

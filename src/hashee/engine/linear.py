@@ -1,4 +1,4 @@
-"""Linear layers on packed rows: few rows in kernels made for them."""
+"""Linear layers on packed rows; few rows run in our own kernel."""
 
 import torch
 import torch.nn.functional as F
@@ -6,41 +6,41 @@ from torch import Tensor, nn
 
 from hashee.engine import native
 
-MOST_ROWS = 192
-"""Above this many rows torch's own product, which first lays out the weight anew, is as fast as our kernel."""
+MAX_ROWS = 192
+"""Above this many rows torch's product, which first packs the weight, is as fast as our kernel."""
 
 
-def is_bare(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Say whether a module is of exactly this kind: adapters, quantized layers and hooks do more than it does."""
-    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
+def is_bare(module: nn.Module, expected: type[nn.Module]) -> bool:
+    """Return whether a module is of exactly this class and has no hooks; adapters and quantized layers are not."""
+    return type(module) is expected and not module._forward_hooks and not module._forward_pre_hooks
 
 
 def is_bare_linear(module: nn.Module) -> bool:
-    """Say whether a module only multiplies by its weight and adds its bias."""
+    """Return whether a module only multiplies by its weight and adds its bias."""
     return is_bare(module, nn.Linear)
 
 
 def project(module: nn.Module, rows: Tensor) -> Tensor:
     """Apply a linear layer to (rows, width) states."""
-    if 0 < len(rows) <= MOST_ROWS and is_plain_product(module, rows):
+    if 0 < len(rows) <= MAX_ROWS and is_plain_product(module, rows):
         assert isinstance(module, nn.Linear)
-        if native.takes((rows,), (module.weight,)):
+        if native.supports((rows,), (module.weight,)):
             return native.linear(rows, module.weight, module.bias)
     projected: Tensor = module(rows)
     return projected
 
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Do what `project` does with some rows of a bare linear layer's weight."""
+    """Do what `project` does with a weight and bias, such as a part of a linear layer's."""
     plain = not torch.is_grad_enabled() and rows.dtype == weight.dtype == torch.float32
-    on_processor = rows.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    if plain and on_processor and 0 < len(rows) <= MOST_ROWS and native.takes((rows,), (weight,)):
+    on_cpu = rows.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    if plain and on_cpu and 0 < len(rows) <= MAX_ROWS and native.supports((rows,), (weight,)):
         return native.linear(rows, weight, bias)
     return F.linear(rows, weight, bias)
 
 
 def is_plain_product(module: nn.Module, rows: Tensor) -> bool:
-    """Say whether a linear layer is, for these rows, a product in single precision on a processor and nothing else."""
+    """Return whether a linear layer is, for these rows, just a product in float32 on a CPU."""
     return (
         not torch.is_grad_enabled()
         and rows.device.type == "cpu"

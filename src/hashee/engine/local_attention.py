@@ -1,9 +1,10 @@
-"""Attention within a window: queries are laid out with the band of keys around them, never with a whole long text.
+"""Local attention: queries are multiplied with the band of keys around them, not with all keys of a long text.
 
-The tokens of a text, in the order of its columns, are cut into blocks. The queries of one block see no further than the
-block and a window on either side, so that band is all they are laid out with; near an end of the text it is shifted
-inwards. Every band of a text has the same number of keys, so the cost follows from lengths alone. What lies in the
-band but outside of a query's own window is masked. Texts no longer than a band are laid out whole.
+The tokens of a text, in the order of its columns, are split into blocks. The queries of one block attend to the block
+and to a window on either side of it; this band holds all keys that the block is multiplied with. Near an end of the
+text the band is shifted inwards, so that every band of a text has the same number of keys and the cost follows from
+the lengths alone. Keys in the band but outside a query's own window are masked. A text no longer than a band is one
+block.
 """
 
 from dataclasses import dataclass
@@ -12,42 +13,42 @@ import torch
 from torch import Tensor
 
 from hashee.cost.macs import block_length
-from hashee.engine.plan import Group, LayerPlan, Seating, split_by_size
+from hashee.engine.plan import AttentionLayout, Group, LayerPlan, split_by_size
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The queries and keys of a layer with a window, laid out block by block."""
+    """The slots of the queries and keys of a local layer, block by block."""
 
     groups: tuple[Group, ...]
-    unseat: Tensor
-    """(active,) place of each active row among the flattened query seats of all groups, group after group."""
+    slot_of_row: Tensor
+    """(active,) index of each active row in the flattened query slots of all groups, group after group."""
 
 
-def within_window(layer: LayerPlan, window: int) -> Seating:
-    """Lay a layer out for queries that see keys at most `window` columns away, in the caller's rows."""
+def within_window(layer: LayerPlan, window: int) -> AttentionLayout:
+    """Return the slots of a layer in which queries attend to keys at most `window` columns of the input away."""
     plan, active = layer.plan, layer.active
     if plan.length <= window + 1:
-        return layer  # everybody sees everybody
+        return layer  # every query attends to every key
     block, device = block_length(window), plan.rows.device
     column = plan.rows % plan.length
     lengths = torch.tensor(layer.lengths, device=device)
-    before = lengths.cumsum(0) - lengths  # tokens of the sequences before
+    before = lengths.cumsum(0) - lengths  # tokens of all earlier sequences
     by_column = (plan.sequence * plan.length + column).argsort()
-    place = torch.empty_like(by_column).index_copy_(0, by_column, torch.arange(plan.tokens, device=device))
+    index = torch.empty_like(by_column).index_copy_(0, by_column, torch.arange(plan.tokens, device=device))
 
-    # Which block each query is in; blocks without a query cost nothing.
+    # The block of each query; blocks without a query are left out.
     sequence = plan.sequence[:active]
     most = plan.length // block + 1
     bands = lengths.clamp(max=block + 2 * window)
-    number = (place[:active] - before[sequence]).div(block, rounding_mode="floor")
+    number = (index[:active] - before[sequence]).div(block, rounding_mode="floor")
     number = torch.where(bands[sequence] < lengths[sequence], number, 0)
     blocks, block_of_query, queries = (sequence * most + number).unique(return_inverse=True, return_counts=True)
     sequence, number = blocks.div(most, rounding_mode="floor"), blocks % most
     keys = bands[sequence]
     first_key = before[sequence] + torch.minimum((number * block - window).clamp(min=0), lengths[sequence] - keys)
 
-    # Blocks of like size are neighbours, so that little of a group is empty.
+    # Blocks of similar size become neighbours, so that few slots of a group are empty.
     order = (keys * (plan.length + 1) + queries).argsort(descending=True)
     rank = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=device))
     block_of_query = rank[block_of_query]
@@ -56,25 +57,25 @@ def within_window(layer: LayerPlan, window: int) -> Seating:
     first_query = queries.cumsum(0) - queries
 
     groups: list[Group] = []
-    starts: list[int] = []  # where the query seats of each block begin
-    seated = 0
+    starts: list[int] = []  # index of the first query slot of each block
+    used = 0
     key_counts, query_counts = keys.tolist(), queries.tolist()
-    for first, last in split_by_size(key_counts, query_counts, most_seats=layer.most_seats):
+    for first, last in split_by_size(key_counts, query_counts, max_slots=layer.max_slots):
         part, width, longest = slice(first, last), max(query_counts[first:last]), max(key_counts[first:last])
-        # Empty seats hold a token of the block, so that each sees at least itself.
-        query_seats = rows[first_query[part, None] + _count(width, queries[part])]
-        seats = by_column[first_key[part, None] + _count(longest, keys[part])]
-        distance = column[query_seats][:, :, None] - column[seats][:, None, :]
+        # Empty query slots repeat a token of the block, so that each has at least one visible key.
+        query_slots = rows[first_query[part, None] + _count(width, queries[part])]
+        key_slots = by_column[first_key[part, None] + _count(longest, keys[part])]
+        distance = column[query_slots][:, :, None] - column[key_slots][:, None, :]
         occupied = torch.arange(longest, device=device) < keys[part, None]
         visible = (distance.abs() <= window) & occupied[:, None, :]
-        groups.append(Group(seats, occupied, query_seats, part, visible))
-        starts += range(seated, seated + (last - first) * width, width)
-        seated += (last - first) * width
+        groups.append(Group(key_slots, occupied, query_slots, part, visible))
+        starts += range(used, used + (last - first) * width, width)
+        used += (last - first) * width
     in_block = torch.empty_like(rows).index_copy_(0, rows, torch.arange(active, device=device))
     in_block -= first_query[block_of_query]
     return Bands(tuple(groups), torch.tensor(starts, device=device)[block_of_query] + in_block)
 
 
 def _count(width: int, sizes: Tensor) -> Tensor:
-    """Count from 0 to each size, and stay at its last number. sizes: (blocks,). Returns (blocks, width)"""
+    """Return 0, 1, ... up to each size - 1, which is then repeated. sizes: (blocks,). Returns (blocks, width)."""
     return torch.minimum(torch.arange(width, device=sizes.device), sizes[:, None] - 1)

@@ -1,6 +1,6 @@
-"""The two parts of a layer, attention and feed-forward: references to Hugging Face modules, and what each part costs.
+"""The two parts of a layer, attention and feed-forward: references to Hugging Face modules, and the cost of each part.
 
-A family picks the forms that it needs: separate or fused projections, rotary positions, a window, a gated feed-forward.
+A family chooses its variants: separate or fused projections, rotary positions, a window, a gated feed-forward.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Projections(Protocol):
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """The linear layers; the first one is another for every set of weights."""
+        """The linear layers; the first one identifies the set of weights."""
 
     def queries(self, rows: Tensor) -> Tensor:
         """Return the queries of some rows."""
@@ -81,13 +81,13 @@ class FusedProjections:
     def all_three(self, rows: Tensor, active: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the first `active` rows, and the keys and values of all."""
         if active < len(rows) and is_bare_linear(self.query_key_value):
-            # Frozen rows are asked nothing, so they need no queries.
+            # Frozen rows are not updated, so they need no queries.
             return self.queries(rows[:active]), *self.keys_and_values(rows)
         query, key, value = project(self.query_key_value, rows).chunk(3, dim=1)
         return query[:active], key, value
 
     def _part(self, rows: Tensor, first: int, last: int) -> Tensor:
-        """Return some thirds of the output, by a product with just these if nothing else hangs on the module."""
+        """Return some thirds of the output; a bare linear layer multiplies only the rows of its weight for these."""
         module = self.query_key_value
         if not is_bare_linear(module):
             projected: Tensor = module(rows)
@@ -101,19 +101,19 @@ class FusedProjections:
 
 @dataclass(frozen=True)
 class AttentionPart:
-    """How the rows of a layer read each other."""
+    """The attention sub-layer: projections, heads, scale and window."""
 
     projections: Projections
     output: Module
     heads: int
     scale: float
     kind: str = ""
-    """Which of the adapter's `position_terms` the scores take."""
+    """Type of the layer's attention: the key into the adapter's `position_terms`."""
     window: int | None = None
-    """Tokens see keys that are at most this far away, counted in columns of the caller's rows; None: all of them."""
+    """Tokens attend to keys at most this many columns of the input away; None: to all."""
 
     def matmul_macs(self, tokens: int, active: int, pairs: int) -> int:
-        """Return the multiply-accumulates in matrix products of the plain form, for some pairs of query and key."""
+        """Return the multiply-accumulates in matrix products of the plain form. pairs: of query and key."""
         width = _inputs(self.output)
         projected = (active + 2 * tokens) * _inputs(self.projections.modules[0]) * width
         return projected + active * width * _outputs(self.output) + 2 * pairs * width
@@ -121,16 +121,16 @@ class AttentionPart:
 
 @dataclass(frozen=True)
 class FeedForwardPart:
-    """What every row goes through on its own: contract(activation(expand(row)))."""
+    """The feed-forward sub-layer: contract(activation(expand(row)))."""
 
     expand: Module
     activation: Callable[[Tensor], Tensor]
     contract: Module
     gated: bool = False
-    """The second half of what `expand` gives multiplies the activation of the first half (GLU)."""
+    """Whether the second half of the output of `expand` multiplies the activated first half (GLU)."""
 
     def inner(self, rows: Tensor) -> Tensor:
-        """Return what `contract` takes: (rows, width) -> (rows, inner width)."""
+        """Return the activated input of `contract`: (rows, width) -> (rows, inner width)."""
         expanded = project(self.expand, rows)
         if not self.gated:
             return activate(self.activation, self.expand, expanded)
@@ -143,7 +143,7 @@ class FeedForwardPart:
 
 
 def drop(states: Tensor, probability: float) -> Tensor:
-    """Drop entries where a probability is given."""
+    """Apply dropout if the probability is not zero."""
     return F.dropout(states, probability) if probability > 0 else states
 
 

@@ -1,8 +1,8 @@
-"""The slow, padded, obviously right version: it defines what every fast path must equal.
+"""The padded reference implementation: it is slow and simple, and defines what every fast path must equal.
 
-The Hugging Face model runs as it is, at full depth and on every position. After each layer a hook puts the old
-state back wherever a token had already left. Nothing here is shared with the packed engine, not even its adapters:
-where the layers are is written down below, and which one is running is counted as Hugging Face runs them.
+The Hugging Face model runs unchanged, at full depth and on every position. After each layer a hook restores the old
+state of every token that has exited before. Nothing here is shared with the packed engine, not even its adapters:
+the modules of the layers are listed below, and the running layer is counted as Hugging Face runs them.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ LAYERS = {
     "RobertaPreLayerNormModel": "encoder.layer",
     "XLMRobertaModel": "encoder.layer",
 }
-"""Where an encoder, by the name of its class or of a class that it inherits from, keeps its layers."""
+"""The submodule with an encoder's layers, by the name of the encoder's class or of a class that it inherits from."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def exits_by_hooks(model: PreTrainedModel, exit_layers: Tensor, input_ids: Tenso
 
     handles = [encoder.register_forward_pre_hook(start)]
     for layer in layers:
-        # A layer of ALBERT's is a group, which runs many times, and its parts read each other's states.
+        # A layer of ALBERT is a group of inner layers, which runs many times; every inner layer must see frozen states.
         parts: Any = getattr(layer, "albert_layers", [layer])
         handles.append(layer.register_forward_pre_hook(start_next_layer))
         # Before the hooks that collect hidden states.
@@ -78,9 +78,9 @@ def run_reference(model: PreTrainedModel, exit_layers: Tensor, **inputs: Any) ->
 
 def _encoder_and_layers(model: Module) -> tuple[Module, list[Module]]:
     for module in model.modules():
-        for kind in type(module).__mro__:
-            if kind.__name__ in LAYERS:
-                return module, list(module.get_submodule(LAYERS[kind.__name__]).children())
+        for base in type(module).__mro__:
+            if base.__name__ in LAYERS:
+                return module, list(module.get_submodule(LAYERS[base.__name__]).children())
     raise UnsupportedModel(
         f"the reference does not know where {type(model).__name__} has its layers; add its encoder to LAYERS"
     )

@@ -1,4 +1,4 @@
-"""Whether two models are built alike, and giving one the tensors of the other."""
+"""Checking that two models have the same modules, and sharing the tensors of one with the other."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from hashee.engine.adapter import is_library_class
 from hashee.errors import UnsupportedModel
 
 PLAIN = (bool, int, float, str, type(None))
-"""Types of attributes that are settings, not parts."""
+"""Types of attributes that are settings, not modules."""
 
 
 def check_structure(source: nn.Module, target: nn.Module) -> None:
-    """Raise unless a converted model, built from a config, has just the parts that the model has.
+    """Raise unless a converted model, built from a config, has exactly the modules of the source model.
 
-    Exits run the maths of transformers' own layers, so a layer or head that was swapped for another, wrapped or patched
-    would be left out in silence.
+    The engine computes what transformers' own layers compute, so a layer or head that was replaced, wrapped or patched
+    would be ignored silently.
     """
     for name, built in target.named_modules():
         try:
@@ -32,7 +32,7 @@ def check_structure(source: nn.Module, target: nn.Module) -> None:
         if "forward" in vars(given):
             raise _differs(source, f"the forward pass of {name or 'the model'} was replaced; convert first")
         more = set(dict(given.named_children())) - set(dict(built.named_children()))
-        # Lists of layers are cut at the table's depth.
+        # Lists of layers are truncated to the table's depth.
         if more and not isinstance(built, nn.ModuleList | nn.ModuleDict):
             raise _differs(
                 source, f"{'.'.join(filter(None, (name, min(more))))} is no part of its class; add it after converting"
@@ -40,7 +40,7 @@ def check_structure(source: nn.Module, target: nn.Module) -> None:
 
 
 def share_tensors(source: nn.Module, target: nn.Module) -> None:
-    """Give a model the very parameters and buffers of another that have the same names, and its settings."""
+    """Make a model share the parameters and buffers of another that have the same names, and copy its settings."""
     parameters = dict(source.named_parameters(remove_duplicate=False))
     buffers = dict(source.named_buffers(remove_duplicate=False))
     for name, _ in list(target.named_parameters(remove_duplicate=False)):
@@ -57,12 +57,12 @@ def share_tensors(source: nn.Module, target: nn.Module) -> None:
 
 
 def _share_settings(source: nn.Module, target: nn.Module) -> None:
-    """Give a module the settings of another that may have been changed since it was built."""
+    """Copy the settings of a module that may have been changed since it was built."""
     target.training = source.training
-    # Of library classes only rates and the like can have been changed; counts follow from the depth.
-    kinds = (float,) if is_library_class(type(source)) or type(source).__module__.startswith("torch.") else PLAIN
+    # Of library classes only floats, such as dropout rates, are copied; integers may follow from the depth.
+    types = (float,) if is_library_class(type(source)) or type(source).__module__.startswith("torch.") else PLAIN
     for name, value in vars(source).items():
-        if type(value) in kinds and not name.startswith("_"):
+        if type(value) in types and not name.startswith("_"):
             setattr(target, name, value)
 
 

@@ -1,4 +1,4 @@
-"""Models with exits outside of torch: one ONNX file that ONNX Runtime and OpenVINO run by themselves."""
+"""Models with exits without torch: one ONNX file that ONNX Runtime and OpenVINO run."""
 
 from hashee.export.onnx import export_onnx
 from hashee.export.runtime import OnnxModel, OpenVinoModel, load

@@ -18,7 +18,7 @@ def activate(graph: Graph, value: str, activation: Any) -> str:
 
 
 def _gelu(graph: Graph, value: str) -> str:
-    # In this order the runtimes recognise the whole and run it as one kernel.
+    # The runtimes recognise this order of nodes and run it as one kernel.
     inner = graph.node("Erf", graph.node("Div", value, graph.floats(math.sqrt(2.0))))
     doubled = graph.node("Mul", value, graph.node("Add", inner, graph.floats(1.0)))
     return graph.node("Mul", doubled, graph.floats(0.5))

@@ -8,7 +8,7 @@ from hashee.export.packing import Packing
 
 
 def has_token_types(encoder: Any) -> bool:
-    """Return whether token types make a difference: RoBERTa has a table of one row."""
+    """Return whether there is more than one token type: RoBERTa has a table of one row."""
     types = getattr(encoder.embeddings, "token_type_embeddings", None)
     return types is not None and types.num_embeddings > 1
 
@@ -16,26 +16,26 @@ def has_token_types(encoder: Any) -> bool:
 def embed(graph: Graph, encoder: Any, layout: OnnxLayout, packing: Packing) -> str:
     """Return the states that the first layer takes: (tokens, width)."""
     g, tables = graph, encoder.embeddings
-    words = g.take(g.weight(tables.word_embeddings.weight, "weight"), _packed(g, packing.ids, packing))
+    words = g.gather(g.weight(tables.word_embeddings.weight, "weight"), _packed(g, packing.ids, packing))
     if layout.positions_after_padding:
         positions = _packed(g, _positions_after_padding(g, int(tables.padding_idx)), packing)
     else:
         positions = g.node("Mod", packing.rows, packing.length)
-    places = g.take(g.weight(tables.position_embeddings.weight, "weight"), positions)
-    embedded = g.node("Add", words, places)
+    position_rows = g.gather(g.weight(tables.position_embeddings.weight, "weight"), positions)
+    embedded = g.node("Add", words, position_rows)
     types = getattr(tables, "token_type_embeddings", None)
     if types is not None:
         table = g.weight(types.weight, "weight")
-        kinds = g.take(table, _packed(g, "token_type_ids", packing)) if has_token_types(encoder) else table
-        embedded = g.node("Add", embedded, kinds)
+        type_rows = g.gather(table, _packed(g, "token_type_ids", packing)) if has_token_types(encoder) else table
+        embedded = g.node("Add", embedded, type_rows)
     embedded = g.norm(embedded, tables.LayerNorm)
     projection = layout.projection(encoder)
     return embedded if projection is None else g.linear(embedded, projection)
 
 
 def _packed(graph: Graph, value: str, packing: Packing) -> str:
-    """Take the real tokens of a (batch, length) value in packed order."""
-    return graph.take(graph.shape(value, [-1]), packing.rows)
+    """Return the real tokens of a (batch, length) value in packed order."""
+    return graph.gather(graph.reshape(value, [-1]), packing.rows)
 
 
 def _positions_after_padding(graph: Graph, padding_id: int) -> str:

@@ -1,4 +1,4 @@
-"""The folder of an export: put in place as a whole, described by hashee_onnx.json, checked before it runs."""
+"""The folder of an export: written as a whole, described by hashee_onnx.json, checked before it runs."""
 
 import json
 import tempfile
@@ -52,9 +52,9 @@ def prepared(folder: Path) -> Iterator[Path]:
 
 
 def _move_into(folder: Path, draft: Path) -> None:
-    """Put new files over those of an earlier export, and remove those of it that the new one does not have."""
+    """Replace the files of an earlier export, and remove those that the new one does not have."""
     earlier = _files_of(folder)
-    # The description is taken away first and comes last: a folder without it is refused, never half read.
+    # The description is removed first and written last: a folder without it is refused, so no mixture can be opened.
     (folder / DESCRIPTION).unlink(missing_ok=True)
     sync(folder)
     for name in {WEIGHTS, *earlier} - {path.name for path in draft.iterdir()}:
@@ -65,7 +65,7 @@ def _move_into(folder: Path, draft: Path) -> None:
 
 
 def _files_of(folder: Path) -> set[str]:
-    """Return the names of the files that an earlier export put into a folder, as far as that can be told."""
+    """Return the names of the files that an earlier export put into a folder, if its description can be read."""
     try:
         return set(_checksums(read_json_object(folder / DESCRIPTION, _AGAIN), folder).get("files", {}))
     except CheckpointError:
@@ -99,8 +99,8 @@ def read_description(folder: Path) -> dict[str, Any]:
             f"{path} is not as it was exported (its checksum differs): copy it again or {_AGAIN}; if you changed it on "
             f'purpose, delete "description" from its "{ENTRY}"'
         )
-    for name, kind in _FIELDS.items():
-        if not isinstance(description.get(name), kind):
+    for name, expected in _FIELDS.items():
+        if not isinstance(description.get(name), expected):
             raise CheckpointError(f"{path} is damaged: {name} is {shortened(description.get(name))}; {_AGAIN}")
     _check_files(folder, checksums.get("files", {}))
     return description

@@ -1,4 +1,4 @@
-"""An ONNX graph while it is being written: nodes by operator, weights stored once."""
+"""Building an ONNX graph: nodes by operator, weights stored once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AXES_AS_INPUT = 18
 
 
 class Graph:
-    """Nodes and weights of a graph under construction; a value is known by its name.
+    """Nodes and weights of a graph under construction; values are strings, their names.
 
-    Branches of an `If` are graphs of their own whose weights live in the outermost one.
+    Branches of an `If` are graphs of their own whose weights are stored in the outermost one.
     """
 
     def __init__(self, opset: int, outer: Graph | None = None) -> None:
@@ -39,13 +39,13 @@ class Graph:
         return self.nodes_of(operator, *inputs, names=(name or self.fresh(operator),), **attributes)[0]
 
     def nodes_of(self, operator: str, *inputs: str, names: tuple[str, ...], **attributes: Any) -> tuple[str, ...]:
-        """Append a node with the outputs that are named."""
+        """Append a node with several outputs, given by their names."""
         made = self.onnx.helper.make_node(operator, list(inputs), list(names), name=names[0], **attributes)
         self.nodes.append(made)
         return names
 
     def split(self, value: str, sizes: list[int], axis: int) -> tuple[str, ...]:
-        """Cut a value into pieces along an axis."""
+        """Split a value along an axis."""
         names = tuple(self.fresh("Split") for _ in sizes)
         return self.nodes_of("Split", value, self.ints(sizes), names=names, axis=axis)
 
@@ -82,8 +82,8 @@ class Graph:
             root._sources.append(sources or (tensor,))
         return root._names[key]
 
-    def choose(self, condition: str, then: tuple[Graph, str], otherwise: tuple[Graph, str]) -> str:
-        """Run one of two branches, each given with the name of its result."""
+    def if_else(self, condition: str, then: tuple[Graph, str], otherwise: tuple[Graph, str]) -> str:
+        """Return the result of one of two branches, each given with the name of its result."""
         helper = self.onnx.helper
         made = {}
         for role, (branch, result) in (("then_branch", then), ("else_branch", otherwise)):
@@ -91,37 +91,37 @@ class Graph:
             made[role] = helper.make_graph(branch.nodes, self.fresh(role), [], [info])
         return self.node("If", condition, **made)
 
-    # Short names for what every part of the graph needs.
+    # Operators that all parts of the graph use, under the names of numpy and torch.
 
-    def rows(self, value: str, start: str, end: str, axis: int = 0) -> str:
+    def slice(self, value: str, start: str, end: str, axis: int = 0) -> str:
         """Return value[start:end] along an axis; start and end are vectors of one number."""
         return self.node("Slice", value, start, end, self.ints([axis]))
 
-    def take(self, value: str, index: str) -> str:
+    def gather(self, value: str, index: str) -> str:
         """Return value[index] along the first axis."""
         return self.node("Gather", value, index, axis=0)
 
-    def shape(self, value: str, shape: list[int]) -> str:
-        """Reshape: 0 keeps a dimension, -1 takes what is left."""
+    def reshape(self, value: str, shape: list[int]) -> str:
+        """Reshape a value: 0 keeps a dimension, -1 is inferred."""
         return self.node("Reshape", value, self.ints(shape))
 
-    def put(self, size: str, index: str, values: str, fill: Array) -> str:
+    def scatter(self, size: str, index: str, values: str, fill: Array) -> str:
         """Return a vector of `size` entries with `values` at `index` and `fill` elsewhere; `fill` has one entry."""
         empty = self.node("ConstantOfShape", size, value=self.onnx.numpy_helper.from_array(fill))
         return self.node("ScatterElements", empty, index, values, axis=0)
 
-    def longest(self, value: str, axis: int) -> str:
-        """Return the maximum along an axis, which disappears."""
+    def max(self, value: str, axis: int) -> str:
+        """Return the maximum along an axis, which is removed."""
         if self.opset >= AXES_AS_INPUT:
             return self.node("ReduceMax", value, self.ints([axis]), keepdims=0)
         return self.node("ReduceMax", value, axes=[axis], keepdims=0)
 
-    def total(self, value: str, axis: int) -> str:
-        """Return the sum along an axis, which disappears."""
+    def sum(self, value: str, axis: int) -> str:
+        """Return the sum along an axis, which is removed."""
         return self.node("ReduceSum", value, self.ints([axis]), keepdims=0)
 
-    def count(self, size: str) -> str:
-        """Return 0, 1, ... up to `size`, a scalar."""
+    def arange(self, size: str) -> str:
+        """Return 0, 1, ..., size - 1. size: a scalar."""
         return self.node("Range", self.ints(0), size, self.ints(1))
 
     def linear(self, rows: str, module: Any) -> str:
@@ -138,7 +138,7 @@ class Graph:
         return self.node("LayerNormalization", rows, scale, bias, axis=-1, epsilon=float(module.eps))
 
     def fresh(self, stem: str) -> str:
-        """Return a name that nothing else has."""
+        """Return a name that is not in use."""
         root = self.root
         root._count += 1
         return f"{stem}_{root._count}"

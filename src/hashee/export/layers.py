@@ -12,82 +12,81 @@ from hashee.export.packing import Packing
 
 
 @dataclass(frozen=True)
-class Readers:
-    """The rows that a layer updates and where they sit; names of values.
+class QueryRows:
+    """The rows that a layer updates, which are the queries of its attention, and their slots; names of values.
 
-    Without seats, every sequence has one reader and they come in order.
+    Without `query_slots` every sequence has one query, in the order of the sequences.
     """
 
-    number: str
-    """(1,) how many rows."""
-    key_seats: str
-    """(sequences, longest) packed rows that the readers of each sequence see."""
+    count: str
+    """(1,) number of queries."""
+    key_slots: str
+    """(sequences, longest) packed rows of the keys of each sequence."""
     mask: str
-    """(sequences, 1, longest) what empty seats add to the scores."""
-    cells: str
-    """(1,) seats of queries x seats of keys."""
+    """(sequences, 1, longest) added to the scores, see `Packing.mask`."""
+    pairs: str
+    """(1,) number of pairs of query slot and key slot."""
     rows: str | None = None
-    """(readers,) their packed rows; the first ones if there is none here."""
-    query_seats: str | None = None
-    """(sequences, width) number of the reader in each seat."""
-    unseat: str | None = None
-    """(readers,) place of each reader in the flattened query seats."""
+    """(queries,) their packed rows; None: the first rows."""
+    query_slots: str | None = None
+    """(sequences, width) index of the query in each slot."""
+    slot_of_row: str | None = None
+    """(queries,) index of each query in the flattened query slots."""
     bias: str | None = None
-    """(sequences, width, heads, longest) what relative positions add to the scores."""
+    """(sequences, width, heads, longest) position bias that is added to the scores."""
 
     def pick(self, graph: Graph, value: str) -> str:
-        """Take the readers' rows out of a value that has one for each token."""
-        return graph.rows(value, graph.ints([0]), self.number) if self.rows is None else graph.take(value, self.rows)
+        """Return the queries' rows of a value that has one row for each token."""
+        return graph.slice(value, graph.ints([0]), self.count) if self.rows is None else graph.gather(value, self.rows)
 
 
-def active_rows(graph: Graph, packing: Packing, layer: int, bias: str | None) -> Readers:
-    """Return the readers of a layer, from 1: the tokens that have not exited, which are the first packed rows."""
+def active_queries(graph: Graph, packing: Packing, layer: int, bias: str | None) -> QueryRows:
+    """Return the queries of a layer, from 1: the tokens that have not exited, which are the first packed rows."""
     g = graph
     active, width = packing.computed[layer - 1], packing.widths[layer - 1]
     start, last = g.ints([0]), g.node("Sub", active, g.ints([1]))
-    sequence, rank = (g.rows(value, start, active) for value in (packing.sequence, packing.rank))
-    seated = g.node("Mul", g.node("Mul", packing.batch, packing.longest), width)
-    return Readers(
-        number=active,
-        key_seats=packing.seats,
+    sequence, rank = (g.slice(value, start, active) for value in (packing.sequence, packing.rank))
+    return QueryRows(
+        count=active,
+        key_slots=packing.slots,
         mask=packing.mask,
-        cells=seated,
-        # Seats past a sequence's last active token hold rows that are not among the queries; any will do.
-        query_seats=g.node("Min", g.rows(packing.seats, start, width, axis=1), last),
-        unseat=g.node("Add", g.node("Mul", sequence, width), rank),
-        bias=None if bias is None else g.rows(bias, start, width, axis=1),
+        pairs=g.node("Mul", g.node("Mul", packing.batch, packing.longest), width),
+        # Slots past a sequence's last active token hold rows that are no queries; any query can stand there.
+        query_slots=g.node("Min", g.slice(packing.slots, start, width, axis=1), last),
+        slot_of_row=g.node("Add", g.node("Mul", sequence, width), rank),
+        bias=None if bias is None else g.slice(bias, start, width, axis=1),
     )
 
 
-def one_row_each(graph: Graph, packing: Packing, rows: str, bias: str | None) -> Readers:
-    """Return the readers of a layer of which one row is wanted from every sequence: rows is (batch,), packed."""
+def one_query_each(graph: Graph, packing: Packing, rows: str, bias: str | None) -> QueryRows:
+    """Return the queries of a layer that updates one row of every sequence. rows: (batch,) packed rows."""
     g = graph
     if bias is not None:
-        # Seats of a sequence are in the order of its ranks, so a reader's rank is its row of the bias.
-        places = (g.count(packing.batch), g.take(packing.rank, rows))
-        columns = [g.node("Unsqueeze", value, g.ints([1])) for value in places]
+        # The slots of a sequence are in the order of ranks, so a query's rank is its row of the bias.
+        indices = (g.arange(packing.batch), g.gather(packing.rank, rows))
+        columns = [g.node("Unsqueeze", value, g.ints([1])) for value in indices]
         bias = g.node("GatherND", bias, g.node("Concat", *columns, axis=1))
         bias = g.node("Unsqueeze", bias, g.ints([1]))
-    number = g.node("Shape", rows)
-    return Readers(
-        number=number,
+    count = g.node("Shape", rows)
+    return QueryRows(
+        count=count,
         rows=rows,
-        key_seats=packing.seats,
+        key_slots=packing.slots,
         mask=packing.mask,
-        cells=g.node("Mul", number, packing.longest),
+        pairs=g.node("Mul", count, packing.longest),
         bias=bias,
     )
 
 
-def update(graph: Graph, block: Block, hidden: str, packing: Packing, readers: Readers) -> str:
-    """Return the new states of a layer's readers: (tokens, width) -> (readers, width)."""
+def update(graph: Graph, block: Block, hidden: str, packing: Packing, queries: QueryRows) -> str:
+    """Return the new states of the rows that a layer updates: (tokens, width) -> (queries, width)."""
     g = graph
-    old = readers.pick(g, hidden)
+    old = queries.pick(g, hidden)
     # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
     source = g.norm(hidden, block.attention_norm) if block.pre_norm else hidden
-    attention = Attention.of(block)
-    query = attention.project_query(g, readers.pick(g, source) if block.pre_norm else old)
-    attended = g.node("Add", attention.project_output(g, attention.read(g, query, source, packing, readers)), old)
+    attention = AttentionNodes.of(block)
+    query = attention.project_query(g, queries.pick(g, source) if block.pre_norm else old)
+    attended = g.node("Add", attention.project_output(g, attention.attend(g, query, source, packing, queries)), old)
     if not block.pre_norm:
         attended = g.norm(attended, block.attention_norm)
 
@@ -99,18 +98,18 @@ def update(graph: Graph, block: Block, hidden: str, packing: Packing, readers: R
 
 
 def freeze(graph: Graph, updated: str, hidden: str, active: str) -> str:
-    """Put the states of the tokens that have exited after the new ones: (tokens, width)."""
+    """Append the states of the tokens that have exited to the new ones: (tokens, width)."""
     end = graph.ints([torch.iinfo(torch.int64).max])
-    kept = graph.rows(updated, graph.ints([0]), active)
-    return graph.node("Concat", kept, graph.rows(hidden, active, end), axis=0)
+    kept = graph.slice(updated, graph.ints([0]), active)
+    return graph.node("Concat", kept, graph.slice(hidden, active, end), axis=0)
 
 
 @dataclass(frozen=True)
-class Attention:
-    """One layer's attention with what does not depend on the text folded into its weights.
+class AttentionNodes:
+    """Writes one layer's attention, with its scale and biases folded into the weights.
 
-    The scale goes into the query projection. The key bias is the same for all keys, so the softmax cancels it; the
-    value bias passes through the weights, which sum to one, so the output projection adds it.
+    The query projection contains the scale. The key bias adds the same to all scores of a query, so the softmax cancels
+    it. Attention weights sum to one, so the value bias becomes a part of the bias of the output projection.
     """
 
     query: nn.Linear
@@ -121,15 +120,15 @@ class Attention:
     scale: float
 
     @classmethod
-    def of(cls, block: Block) -> "Attention":
-        """Take the projections of a block."""
+    def of(cls, block: Block) -> "AttentionNodes":
+        """Return the attention of a block."""
         part = block.attention
         query, key, value, output = map(as_linear, (*part.projections.modules, part.output))
         return cls(query, key, value, output, part.heads, part.scale)
 
     @property
     def width(self) -> int:
-        """Width of the states that keys are made of."""
+        """Width of the states that keys are projected from."""
         return self.key.in_features
 
     @property
@@ -138,7 +137,7 @@ class Attention:
         return self.key.out_features // self.heads
 
     def project_query(self, graph: Graph, rows: str) -> str:
-        """Return scaled queries: (readers, heads * head width)."""
+        """Return scaled queries: (queries, heads * head width)."""
         scaled = [
             graph.weight(parameter.detach().float() * self.scale, "query", parameter)
             for parameter in (self.query.weight, self.query.bias)
@@ -147,7 +146,7 @@ class Attention:
         return graph.node("Gemm", rows, *scaled, transB=1)
 
     def project_output(self, graph: Graph, context: str) -> str:
-        """Return what attention adds to the readers' states: (readers, width)."""
+        """Return the output projection: (queries, width)."""
         weight = self.output.weight.detach().double()
         bias = weight.new_zeros(weight.shape[0])
         bias = bias if self.output.bias is None else bias + self.output.bias.detach().double()
@@ -155,61 +154,62 @@ class Attention:
         folded = graph.weight(bias, "output_bias", self.output.weight, self.value.weight)
         return graph.node("Gemm", context, graph.weight(self.output.weight, "weight"), folded, transB=1)
 
-    def read(self, graph: Graph, query: str, source: str, packing: Packing, readers: Readers) -> str:
-        """Let each reader read its sequence, in the form that takes fewer operations for this batch.
+    def attend(self, graph: Graph, query: str, source: str, packing: Packing, queries: QueryRows) -> str:
+        """Let each query attend to its sequence, in the form that takes fewer operations for this batch.
 
-        query: (readers, width); source: (tokens, width). Returns (readers, heads * head width).
+        query: (queries, width); source: (tokens, width). Returns (queries, heads * head width).
         """
-        # Both forms share a term; what is left is readers * width + (heads - 1) * cells against tokens * width.
+        # Without the terms that both forms share, the absorbed form costs queries * width + (heads - 1) * pairs and the
+        # plain one tokens * width.
         g = graph
-        extra = g.node("Mul", readers.cells, g.ints(self.heads - 1))
-        saved = g.node("Mul", g.node("Sub", packing.tokens, readers.number), g.ints(self.width))
+        extra = g.node("Mul", queries.pairs, g.ints(self.heads - 1))
+        saved = g.node("Mul", g.node("Sub", packing.tokens, queries.count), g.ints(self.width))
         fewer = g.node("Squeeze", g.node("Less", extra, saved))
         absorbed, plain = Graph(g.opset, outer=g), Graph(g.opset, outer=g)
-        return g.choose(
+        return g.if_else(
             fewer,
-            (absorbed, self._absorbed(absorbed, query, source, readers)),
-            (plain, self._plain(plain, query, source, readers)),
+            (absorbed, self._absorbed(absorbed, query, source, queries)),
+            (plain, self._plain(plain, query, source, queries)),
         )
 
-    def _plain(self, g: Graph, query: str, source: str, readers: Readers) -> str:
+    def _plain(self, g: Graph, query: str, source: str, queries: QueryRows) -> str:
         """Project keys and values of all tokens."""
         heads, head_width = self.heads, self.head_width
         both = torch.cat([self.key.weight.detach(), self.value.weight.detach()]).t()
         projected = g.node("MatMul", source, g.weight(both, "key_value", self.key.weight, self.value.weight))
-        seated = g.shape(g.take(projected, readers.key_seats), [0, 0, 2 * heads, head_width])
-        keys, values = g.split(seated, [heads, heads], axis=2)
-        if readers.query_seats is None:
-            asked = g.shape(query, [0, heads, 1, head_width])
+        gathered = g.reshape(g.gather(projected, queries.key_slots), [0, 0, 2 * heads, head_width])
+        keys, values = g.split(gathered, [heads, heads], axis=2)
+        if queries.query_slots is None:
+            by_slot = g.reshape(query, [0, heads, 1, head_width])
         else:
-            asked = g.shape(g.take(query, readers.query_seats), [0, 0, heads, head_width])
-            asked = g.node("Transpose", asked, perm=[0, 2, 1, 3])
-        scores = g.node("MatMul", asked, g.node("Transpose", keys, perm=[0, 2, 3, 1]))
-        scores = g.node("Add", scores, g.node("Unsqueeze", readers.mask, g.ints([1])))
-        if readers.bias is not None:
-            scores = g.node("Add", scores, g.node("Transpose", readers.bias, perm=[0, 2, 1, 3]))
-        shares = g.node("Softmax", scores, axis=-1)
-        context = g.node("MatMul", shares, g.node("Transpose", values, perm=[0, 2, 1, 3]))
-        context = g.shape(g.node("Transpose", context, perm=[0, 2, 1, 3]), [-1, heads * head_width])
-        return context if readers.unseat is None else g.take(context, readers.unseat)
+            by_slot = g.reshape(g.gather(query, queries.query_slots), [0, 0, heads, head_width])
+            by_slot = g.node("Transpose", by_slot, perm=[0, 2, 1, 3])
+        scores = g.node("MatMul", by_slot, g.node("Transpose", keys, perm=[0, 2, 3, 1]))
+        scores = g.node("Add", scores, g.node("Unsqueeze", queries.mask, g.ints([1])))
+        if queries.bias is not None:
+            scores = g.node("Add", scores, g.node("Transpose", queries.bias, perm=[0, 2, 1, 3]))
+        weights = g.node("Softmax", scores, axis=-1)
+        context = g.node("MatMul", weights, g.node("Transpose", values, perm=[0, 2, 1, 3]))
+        context = g.reshape(g.node("Transpose", context, perm=[0, 2, 1, 3]), [-1, heads * head_width])
+        return context if queries.slot_of_row is None else g.gather(context, queries.slot_of_row)
 
-    def _absorbed(self, g: Graph, query: str, source: str, readers: Readers) -> str:
+    def _absorbed(self, g: Graph, query: str, source: str, queries: QueryRows) -> str:
         """Fold the key and value projections into the query side: q K' = (q W_K) H', A V = (A H) W_V."""
         heads, head_width, width = self.heads, self.head_width, self.width
         key = g.weight(self.key.weight.detach().view(heads, head_width, width), "absorbed_key", self.key.weight)
         by_column = self.value.weight.detach().view(heads, head_width, width).transpose(1, 2)
         value = g.weight(by_column, "absorbed_value", self.value.weight)
-        by_head = g.node("Transpose", g.shape(query, [0, heads, head_width]), perm=[1, 0, 2])
-        asked = g.node("Transpose", g.node("MatMul", by_head, key), perm=[1, 0, 2])
-        if readers.query_seats is not None:
-            asked = g.shape(g.take(asked, readers.query_seats), [0, -1, width])
-        seated = g.take(source, readers.key_seats)
-        scores = g.node("MatMul", asked, g.node("Transpose", seated, perm=[0, 2, 1]))
-        scores = g.node("Add", scores, readers.mask)
-        if readers.bias is not None:
-            laid_out = g.node("Reshape", readers.bias, g.node("Shape", scores))
-            scores = g.node("Add", scores, laid_out)
-        read = g.shape(g.node("MatMul", g.node("Softmax", scores, axis=-1), seated), [-1, heads, width])
-        read = read if readers.unseat is None else g.take(read, readers.unseat)
-        by_head = g.node("MatMul", g.node("Transpose", read, perm=[1, 0, 2]), value)
-        return g.shape(g.node("Transpose", by_head, perm=[1, 0, 2]), [-1, heads * head_width])
+        by_head = g.node("Transpose", g.reshape(query, [0, heads, head_width]), perm=[1, 0, 2])
+        by_slot = g.node("Transpose", g.node("MatMul", by_head, key), perm=[1, 0, 2])
+        if queries.query_slots is not None:
+            by_slot = g.reshape(g.gather(by_slot, queries.query_slots), [0, -1, width])
+        keys = g.gather(source, queries.key_slots)
+        scores = g.node("MatMul", by_slot, g.node("Transpose", keys, perm=[0, 2, 1]))
+        scores = g.node("Add", scores, queries.mask)
+        if queries.bias is not None:
+            bias = g.node("Reshape", queries.bias, g.node("Shape", scores))
+            scores = g.node("Add", scores, bias)
+        weighted = g.reshape(g.node("MatMul", g.node("Softmax", scores, axis=-1), keys), [-1, heads, width])
+        weighted = weighted if queries.slot_of_row is None else g.gather(weighted, queries.slot_of_row)
+        by_head = g.node("MatMul", g.node("Transpose", weighted, perm=[1, 0, 2]), value)
+        return g.reshape(g.node("Transpose", by_head, perm=[1, 0, 2]), [-1, heads * head_width])

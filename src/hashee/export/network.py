@@ -11,19 +11,19 @@ from hashee.errors import UnsupportedModel
 from hashee.export.activations import activate
 from hashee.export.embeddings import embed, has_token_types
 from hashee.export.graph import Graph
-from hashee.export.layers import active_rows, freeze, one_row_each, update
+from hashee.export.layers import active_queries, freeze, one_query_each, update
 from hashee.export.packing import Packing, pack_batch, unpack, with_padding_row
 from hashee.families.adapters import ADAPTERS, adapter_for
 
 BIAS_REACH = 512
-"""Positions farther apart than this share one bias; MPNet's stops changing at 128."""
+"""Positions farther apart than this share one bias; MPNet's is constant from a distance of 128."""
 
 Shape = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Network:
-    """A finished graph with the names of what goes in, and the names and shapes of what comes out."""
+class OnnxNetwork:
+    """A finished graph with the names of its inputs, and the names and shapes of its outputs."""
 
     graph: Graph
     inputs: tuple[str, ...]
@@ -31,8 +31,8 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The states before the head, and what they stand on."""
+class HeadInput:
+    """The states that a head reads, with the graph and packing that they belong to."""
 
     graph: Graph
     packing: Packing
@@ -40,7 +40,7 @@ class Packed:
     width: int
 
 
-def build_network(model: Any, opset: int) -> Network:
+def build_network(model: Any, opset: int) -> OnnxNetwork:
     """Write the graph of a converted model in evaluation mode."""
     layout, write_head = layout_of(model), _head_of(model)
     encoder = model.hashed_encoder
@@ -53,18 +53,18 @@ def build_network(model: Any, opset: int) -> Network:
     width = adapter.shape(model.config).width
     first_only = write_head is _sequence_head
     for block in blocks[:-1] if first_only else blocks:
-        readers = active_rows(graph, packing, block.layer, bias)
-        updated = update(graph, block, hidden, packing, readers)
+        queries = active_queries(graph, packing, block.layer, bias)
+        updated = update(graph, block, hidden, packing, queries)
         hidden = freeze(graph, updated, hidden, packing.active[block.layer - 1])
-    packed = Packed(graph, packing, hidden, width)
+    packed = HeadInput(graph, packing, hidden, width)
     if first_only:
-        # Nobody reads the other rows of the last layer, so they are not computed.
-        packed = Packed(graph, packing, _update_first(packed, blocks[-1], bias), width)
+        # The head reads the first positions alone, so the last layer computes no other row.
+        packed = HeadInput(graph, packing, _update_first(packed, blocks[-1], bias), width)
     norm = adapter.final_norm(encoder)
     if norm is not None:
-        packed = Packed(graph, packing, graph.norm(packed.hidden, norm), width)
+        packed = HeadInput(graph, packing, graph.norm(packed.hidden, norm), width)
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if has_token_types(encoder) else ()))
-    return Network(graph, inputs, write_head(packed, model, layout))
+    return OnnxNetwork(graph, inputs, write_head(packed, model, layout))
 
 
 def layout_of(model: Any) -> OnnxLayout:
@@ -100,22 +100,22 @@ def _head_of(model: Any) -> Any:
     raise UnsupportedModel(f"the head of {name} cannot be exported to ONNX, which covers bare models and {known}")
 
 
-def _sequence_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+def _sequence_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     """Write logits of whole sequences from (batch, width) states of the first position."""
     layers = layout.classifier(model, model.hashed_encoder)
-    _blank_without_first(packed, run_head(packed.graph, packed.hidden, layers), "logits")
+    _name_first_row_output(packed, run_head(packed.graph, packed.hidden, layers), "logits")
     return {"logits": ("batch", layers[-1].out_features)}
 
 
-def _token_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+def _token_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     return {"logits": ("batch", "length", _per_token(packed, (model.classifier,), "logits"))}
 
 
-def _masked_lm_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+def _masked_lm_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     return {"logits": ("batch", "length", _per_token(packed, layout.masked_lm(model), "logits"))}
 
 
-def _answer_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+def _question_answering_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     _per_token(packed, (model.qa_outputs,), "start_and_end")
     start, end = packed.graph.split("start_and_end", [1, 1], axis=2)
     for name, value in (("start_logits", start), ("end_logits", end)):
@@ -123,7 +123,7 @@ def _answer_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Sh
     return {"start_logits": ("batch", "length"), "end_logits": ("batch", "length")}
 
 
-def _no_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+def _no_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
     graph, packing, width = packed.graph, packed.packing, packed.width
     rows = with_padding_row(graph, packed.hidden, width)
     unpack(graph, rows, packing, "last_hidden_state")
@@ -131,67 +131,67 @@ def _no_head(packed: Packed, model: Any, layout: OnnxLayout) -> dict[str, Shape]
     pooler = layout.pooler(model)
     if pooler is None:
         return outputs
-    _blank_without_first(packed, run_head(graph, graph.take(rows, _first_places(packed)), pooler), "pooler_output")
+    _name_first_row_output(packed, run_head(graph, graph.gather(rows, _first_rows(packed)), pooler), "pooler_output")
     return {**outputs, "pooler_output": ("batch", width)}
 
 
 HEADS = {
     "ForSequenceClassification": _sequence_head,
     "ForTokenClassification": _token_head,
-    "ForQuestionAnswering": _answer_head,
+    "ForQuestionAnswering": _question_answering_head,
     "ForMaskedLM": _masked_lm_head,
 }
-"""By how transformers ends the names of its classes."""
+"""By the ending of transformers' class names."""
 
 
-def _per_token(packed: Packed, layers: HeadLayers, name: str) -> int:
-    """Write an output of every position and return its width; padding gets what a row of zeros gives."""
+def _per_token(packed: HeadInput, layers: HeadLayers, name: str) -> int:
+    """Write an output for every position and return its width; padding gets the output of a row of zeros."""
     rows = with_padding_row(packed.graph, packed.hidden, packed.width)
     unpack(packed.graph, run_head(packed.graph, rows, layers), packed.packing, name)
     width: int = layers[-1].out_features
     return width
 
 
-def _first_places(packed: Packed) -> str:
-    """Return the packed row of every sequence's first position; padding has the number of tokens: (batch,)."""
+def _first_rows(packed: HeadInput) -> str:
+    """Return the packed row of every sequence's first position; for padding the number of tokens: (batch,)."""
     graph, packing = packed.graph, packed.packing
-    starts = graph.node("Mul", graph.count(packing.batch), packing.length)
-    return graph.take(packing.place, starts)
+    starts = graph.node("Mul", graph.arange(packing.batch), packing.length)
+    return graph.gather(packing.row_of_position, starts)
 
 
-def _update_first(packed: Packed, block: Block, bias: str | None) -> str:
+def _update_first(packed: HeadInput, block: Block, bias: str | None) -> str:
     """Run the last block for the first position of every sequence alone: (batch, width)."""
     g, packing = packed.graph, packed.packing
-    places = _first_places(packed)
-    rows = g.node("Min", places, g.node("Sub", packing.tokens, g.ints([1])))
-    readers = one_row_each(g, packing, rows, bias)
-    updated = update(g, block, packed.hidden, packing, readers)
-    # Active rows come first, so a place past them is that of a token that has exited.
-    stays = g.node("Less", places, packing.active[block.layer - 1])
-    return g.node("Where", g.node("Unsqueeze", stays, g.ints([1])), updated, g.take(packed.hidden, rows))
+    first = _first_rows(packed)
+    rows = g.node("Min", first, g.node("Sub", packing.tokens, g.ints([1])))
+    queries = one_query_each(g, packing, rows, bias)
+    updated = update(g, block, packed.hidden, packing, queries)
+    # Active rows come first, so a row past them is that of a token that has exited.
+    is_active = g.node("Less", first, packing.active[block.layer - 1])
+    return g.node("Where", g.node("Unsqueeze", is_active, g.ints([1])), updated, g.gather(packed.hidden, rows))
 
 
-def _blank_without_first(packed: Packed, value: str, name: str) -> None:
-    """Name an output that reads the first position; where that is padding it is not a number."""
+def _name_first_row_output(packed: HeadInput, value: str, name: str) -> None:
+    """Name an output that reads the first position; where that is padding it is NaN."""
     g = packed.graph
-    real = g.node("Unsqueeze", g.node("Less", _first_places(packed), packed.packing.tokens), g.ints([1]))
+    real = g.node("Unsqueeze", g.node("Less", _first_rows(packed), packed.packing.tokens), g.ints([1]))
     g.node("Where", real, value, g.floats(float("nan")), name=name)
 
 
 def _position_bias(graph: Graph, encoder: Any, packing: Packing) -> str | None:
-    """Return what relative positions add to the scores, if the family has that: (batch, longest, heads, longest)."""
-    columns = torch.arange(BIAS_REACH, device=encoder.exit_layers.device)[None]
+    """Return the relative position bias, if the family has one: (batch, longest, heads, longest)."""
+    positions = torch.arange(BIAS_REACH, device=encoder.exit_layers.device)[None]
     with torch.no_grad():
-        whole = encoder.adapter.position_bias(encoder, columns)
+        whole = encoder.adapter.position_bias(encoder, positions)
     if whole is None:
         return None
     g = graph
-    # Distances from -(reach - 1) to reach - 1: the first column upwards, then the first row.
+    # Distances from -(reach - 1) to reach - 1: the first column in reverse, then the first row.
     backward, forward = whole[0, :, 1:, 0].flip(1), whole[0, :, 0]
     by_distance = g.weight(torch.cat([backward, forward], dim=1).t(), "position_bias", whole)
-    seated = g.node("Mod", g.take(packing.rows, packing.seats), packing.length)
-    distance = g.node("Sub", g.node("Unsqueeze", seated, g.ints([1])), g.node("Unsqueeze", seated, g.ints([2])))
+    columns = g.node("Mod", g.gather(packing.rows, packing.slots), packing.length)
+    distance = g.node("Sub", g.node("Unsqueeze", columns, g.ints([1])), g.node("Unsqueeze", columns, g.ints([2])))
     limit = BIAS_REACH - 1
     clipped = g.node("Max", g.node("Min", distance, g.ints(limit)), g.ints(-limit))
-    bias = g.take(by_distance, g.node("Add", clipped, g.ints(limit)))
+    bias = g.gather(by_distance, g.node("Add", clipped, g.ints(limit)))
     return g.node("Transpose", bias, perm=[0, 1, 3, 2])

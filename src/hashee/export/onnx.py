@@ -1,4 +1,4 @@
-"""Writing a converted model as a folder that runs anywhere: model.onnx with the exits inside, tokenizer, config."""
+"""Writing a converted model as a folder: model.onnx with the exits inside, tokenizer, config."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from hashee.errors import HasheeError, UnsupportedModel
 from hashee.export.embeddings import has_token_types
 from hashee.export.folder import FORMAT, GRAPH, WEIGHTS, prepared, write_description
-from hashee.export.network import Network, build_network, layout_of
+from hashee.export.network import OnnxNetwork, build_network, layout_of
 from hashee.hf.model import HashedModel
 from hashee.packages import require
 from hashee.tables.tokenization import tokenization_of
@@ -18,16 +18,16 @@ from hashee.tables.vocabulary import tokenizer_fingerprint
 
 OPSET = 17
 LARGEST_FILE = 1_900_000_000
-"""Bytes of weights from which they go into a file of their own; a single ONNX file ends at 2 GiB."""
+"""Bytes of weights above which they are written to a separate file; a single ONNX file is limited to 2 GiB."""
 TOLERANCE = 1e-3
-"""Largest difference between graph and model that is still rounding, relative to the largest answer."""
+"""Largest difference between graph and model that counts as rounding, relative to the largest output."""
 
 
 def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset: int = OPSET) -> Path:
     """Write a converted model to a folder that runs in ONNX Runtime or OpenVINO without torch or hashee.
 
-    The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before anything is put in place
-    the graph's answers are compared with the model's.
+    The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before it is moved into place,
+    the graph's outputs are compared with the model's.
     """
     onnx = require("onnx", "onnx", "exporting to ONNX")
     if not isinstance(model, HashedModel):
@@ -53,7 +53,7 @@ def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset:
     return folder
 
 
-def _write_graph(network: Network, draft: Path) -> None:
+def _write_graph(network: OnnxNetwork, draft: Path) -> None:
     """Write model.onnx, and its weights beside it if they are too large for one file."""
     graph, onnx = network.graph, network.graph.onnx
     helper, types = onnx.helper, onnx.TensorProto
@@ -73,7 +73,7 @@ def _write_graph(network: Network, draft: Path) -> None:
     onnx.checker.check_model(str(draft / GRAPH))
 
 
-def _describe(model: Any, network: Network, tokenizer: Any) -> dict[str, Any]:
+def _describe(model: Any, network: OnnxNetwork, tokenizer: Any) -> dict[str, Any]:
     """Return what a program needs to know before it runs the graph, as JSON values."""
     encoder, table = model.hashed_encoder, model.exit_table
     return {
@@ -94,15 +94,15 @@ def _describe(model: Any, network: Network, tokenizer: Any) -> dict[str, Any]:
     }
 
 
-def _compare(model: Any, network: Network, path: Path) -> None:
-    """Raise if the graph does not answer as the model does on a small batch of several lengths."""
+def _compare(model: Any, network: OnnxNetwork, path: Path) -> None:
+    """Raise if the outputs of graph and model differ on a small batch of several lengths."""
     if next(model.parameters()).dtype != torch.float32:
         return  # the graph is in float32, so the model's own rounding would be measured
     ids, mask = _probe(model)
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     runtime = require("onnxruntime", "onnx", "checking an exported graph")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    answers = session.run(list(network.outputs), {name: arrays[name] for name in network.inputs})
+    outputs = session.run(list(network.outputs), {name: arrays[name] for name in network.inputs})
     training, device = model.training, model.device
     try:
         with torch.no_grad():
@@ -111,10 +111,10 @@ def _compare(model: Any, network: Network, path: Path) -> None:
             )
     finally:
         model.train(training)
-    for name, answer in zip(network.outputs, answers, strict=True):
-        truth = expected[name].float().cpu().numpy()
-        difference = float(np.abs(answer - truth).max(initial=0.0))
-        if not difference <= TOLERANCE * max(1.0, float(np.abs(truth).max(initial=0.0))):
+    for name, output in zip(network.outputs, outputs, strict=True):
+        reference = expected[name].float().cpu().numpy()
+        difference = float(np.abs(output - reference).max(initial=0.0))
+        if not difference <= TOLERANCE * max(1.0, float(np.abs(reference).max(initial=0.0))):
             raise UnsupportedModel(
                 f"the exported graph's {name} differs from the model's by {difference:.1e}; {type(model).__name__} "
                 "holds parts that the exporter does not know"

@@ -1,4 +1,4 @@
-"""hashee.engine.plan as ONNX nodes: from ids and mask to the packed order, all decided inside the graph."""
+"""hashee.engine.plan as ONNX nodes: from ids and mask to the packed order, computed inside the graph."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,11 @@ from torch import Tensor
 
 from hashee.export.graph import Graph
 
-HIDDEN = -1e30
-"""Added to the score of an empty seat; finite, so that a sequence without tokens gives numbers that nobody reads."""
-
+MASKED = -1e30
+"""Added to the score of an empty slot; finite, so that a sequence without tokens gives no NaN."""
 
 EXIT_TABLE = "exit_table"
-"""What the name of the constant with the exit layer of every token id begins with."""
+"""Start of the name of the constant with the exit layer of every token id."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +27,19 @@ class Packing:
     longest: str
     """() most tokens in any one sequence."""
     rows: str
-    """(tokens,) place of each packed row in the flattened (batch * length) input."""
+    """(tokens,) index of each packed row in the flattened (batch * length) input."""
     ids: str
     """(batch, length) token ids, zero at padding."""
     sequence: str
     """(tokens,) sequence of each packed row."""
     rank: str
-    """(tokens,) seat of each packed row within its sequence."""
-    seats: str
-    """(batch, longest) packed row in each seat; empty seats hold row 0."""
+    """(tokens,) slot of each packed row within its sequence."""
+    slots: str
+    """(batch, longest) packed row in each slot; empty slots hold row 0."""
     mask: str
-    """(batch, 1, longest) what empty seats add to the scores."""
-    place: str
-    """(batch * length,) packed row of each position; padding has the number of tokens."""
+    """(batch, 1, longest) added to the scores: 0, or MASKED for empty slots."""
+    row_of_position: str
+    """(batch * length,) packed row of each position; for padding it is the number of tokens."""
     active: tuple[str, ...]
     """(1,) for each layer from 1: rows that it updates."""
     widths: tuple[str, ...]
@@ -56,45 +55,45 @@ def pack_batch(graph: Graph, exit_layers: Tensor, num_layers: int) -> Packing:
     """
     g = graph
     shape = g.node("Shape", "input_ids")
-    batch = g.take(shape, g.ints(0))
-    length = g.take(shape, g.ints(1))
+    batch = g.gather(shape, g.ints(0))
+    length = g.gather(shape, g.ints(1))
     given = g.node("Cast", "attention_mask", to=g.onnx.TensorProto.BOOL)
     mask = _never_empty(g, given)
-    source = g.shape(g.node("NonZero", g.shape(mask, [-1])), [-1])
+    source = g.reshape(g.node("NonZero", g.reshape(mask, [-1])), [-1])
     tokens = g.node("Shape", source)
-    numbers = g.count(g.node("Squeeze", tokens))
+    numbers = g.arange(g.node("Squeeze", tokens))
 
     # Padding may hold any id, so only real tokens are looked up.
     ids = g.node("Where", mask, "input_ids", g.ints(0))
-    grid = g.node("Where", mask, g.take(g.weight(exit_layers, EXIT_TABLE), ids), g.ints(-1))
+    grid = g.node("Where", mask, g.gather(g.weight(exit_layers, EXIT_TABLE), ids), g.ints(-1))
     levels = g.ints(list(range(num_layers + 1)))
     reaches = g.node("GreaterOrEqual", g.node("Unsqueeze", grid, g.ints([2])), levels)
-    alive = g.total(g.node("Cast", reaches, to=g.onnx.TensorProto.INT64), 1)
-    _, *active = g.split(g.total(alive, 0), [1] * (num_layers + 1), axis=0)
-    # Runtimes are not made for values without rows: a layer that has nothing to do computes one row, which is dropped.
-    widths = g.node("Max", g.longest(alive, 0), g.ints([1]))
-    most, *widths_by_layer = g.split(widths, [1] * (num_layers + 1), axis=0)
+    active_by_sequence = g.sum(g.node("Cast", reaches, to=g.onnx.TensorProto.INT64), 1)
+    _, *active = g.split(g.sum(active_by_sequence, 0), [1] * (num_layers + 1), axis=0)
+    # Runtimes do not handle empty tensors well: a layer without active rows computes one row, which is dropped.
+    widths = g.node("Max", g.max(active_by_sequence, 0), g.ints([1]))
+    most_tokens, *widths_by_layer = g.split(widths, [1] * (num_layers + 1), axis=0)
 
-    # Keys are all different, so no runtime's way with ties can matter.
-    found = g.take(g.shape(grid, [-1]), source)
-    order = _sorted(g, g.node("Sub", g.node("Mul", found, tokens), numbers), tokens, falling=True)
-    rows = g.take(source, order)
+    # The sort keys are all different, so the order does not depend on how a runtime breaks ties.
+    exits = g.gather(g.reshape(grid, [-1]), source)
+    order = _sorted(g, g.node("Sub", g.node("Mul", exits, tokens), numbers), tokens, falling=True)
+    rows = g.gather(source, order)
     sequence = g.node("Div", rows, length)
     by_sequence = _sorted(g, g.node("Add", g.node("Mul", sequence, tokens), numbers), tokens, falling=False)
 
-    counts = g.shape(g.rows(alive, g.ints([0]), g.ints([1]), axis=1), [-1])
+    counts = g.reshape(g.slice(active_by_sequence, g.ints([0]), g.ints([1]), axis=1), [-1])
     first = g.node("CumSum", counts, g.ints(0), exclusive=1)
-    offset = g.node("Sub", numbers, g.take(first, g.take(sequence, by_sequence)))
-    rank = g.put(tokens, by_sequence, offset, np.zeros(1, np.int64))
-    seat = g.node("Add", g.node("Mul", sequence, most), rank)
-    seats = g.put(g.node("Mul", batch, most), seat, numbers, np.zeros(1, np.int64))
-    by_row = g.node("Concat", g.shape(batch, [1]), most, axis=0)
+    offset = g.node("Sub", numbers, g.gather(first, g.gather(sequence, by_sequence)))
+    rank = g.scatter(tokens, by_sequence, offset, np.zeros(1, np.int64))
+    slot = g.node("Add", g.node("Mul", sequence, most_tokens), rank)
+    slots = g.scatter(g.node("Mul", batch, most_tokens), slot, numbers, np.zeros(1, np.int64))
+    by_row = g.node("Concat", g.reshape(batch, [1]), most_tokens, axis=0)
 
-    longest = g.node("Squeeze", most)
-    occupied = g.node("Less", g.count(longest), g.node("Unsqueeze", counts, g.ints([1])))
-    penalty = g.node("Where", occupied, g.floats(0.0), g.floats(HIDDEN))
-    missing = g.node("Expand", tokens, g.node("Shape", g.shape(given, [-1])))
-    place = g.node("ScatterElements", missing, rows, numbers, axis=0)
+    longest = g.node("Squeeze", most_tokens)
+    occupied = g.node("Less", g.arange(longest), g.node("Unsqueeze", counts, g.ints([1])))
+    penalty = g.node("Where", occupied, g.floats(0.0), g.floats(MASKED))
+    missing = g.node("Expand", tokens, g.node("Shape", g.reshape(given, [-1])))
+    row_of_position = g.node("ScatterElements", missing, rows, numbers, axis=0)
     return Packing(
         batch=batch,
         length=length,
@@ -104,9 +103,9 @@ def pack_batch(graph: Graph, exit_layers: Tensor, num_layers: int) -> Packing:
         ids=ids,
         sequence=sequence,
         rank=rank,
-        seats=g.node("Reshape", seats, by_row),
+        slots=g.node("Reshape", slots, by_row),
         mask=g.node("Unsqueeze", penalty, g.ints([1])),
-        place=g.node("Where", g.shape(given, [-1]), place, missing),
+        row_of_position=g.node("Where", g.reshape(given, [-1]), row_of_position, missing),
         active=tuple(active),
         widths=tuple(widths_by_layer),
         computed=tuple(g.node("Max", number, g.ints([1])) for number in active),
@@ -114,29 +113,29 @@ def pack_batch(graph: Graph, exit_layers: Tensor, num_layers: int) -> Packing:
 
 
 def with_padding_row(graph: Graph, hidden: str, width: int) -> str:
-    """Append the row of zeros that stands for padding: (tokens, width) -> (tokens + 1, width)."""
+    """Append a row of zeros for padding: (tokens, width) -> (tokens + 1, width)."""
     zeros = graph.array(np.zeros((1, width), np.float32))
     return graph.node("Concat", hidden, zeros, axis=0)
 
 
 def unpack(graph: Graph, rows: str, packing: Packing, name: str) -> str:
-    """Put rows back into the caller's order: (tokens + 1, width) -> (batch, length, width)."""
-    by_position = graph.node("Concat", graph.node("Shape", "input_ids"), graph.ints([-1]), axis=0)
-    return graph.node("Reshape", graph.take(rows, packing.place), by_position, name=name)
+    """Return rows in the caller's order: (tokens + 1, width) -> (batch, length, width)."""
+    shape = graph.node("Concat", graph.node("Shape", "input_ids"), graph.ints([-1]), axis=0)
+    return graph.node("Reshape", graph.gather(rows, packing.row_of_position), shape, name=name)
 
 
 def _never_empty(graph: Graph, mask: str) -> str:
-    """Mark the very first position as real if no other is, so that there is always a row to compute."""
+    """Mark the first position of the batch as real if no position is, so that there is always a row to compute."""
     g = graph
-    flat = g.shape(mask, [-1])
-    some = g.longest(g.node("Cast", flat, to=g.onnx.TensorProto.INT64), 0)
-    numbers = g.count(g.node("Squeeze", g.node("Shape", flat)))
-    lone = g.node("Equal", numbers, g.node("Neg", some))
-    return g.node("Reshape", g.node("Or", flat, lone), g.node("Shape", mask))
+    flat = g.reshape(mask, [-1])
+    any_real = g.max(g.node("Cast", flat, to=g.onnx.TensorProto.INT64), 0)
+    numbers = g.arange(g.node("Squeeze", g.node("Shape", flat)))
+    is_added = g.node("Equal", numbers, g.node("Neg", any_real))
+    return g.node("Reshape", g.node("Or", flat, is_added), g.node("Shape", mask))
 
 
 def _sorted(graph: Graph, keys: str, tokens: str, falling: bool) -> str:
-    """Return the order that sorts keys."""
+    """Return the indices that sort the keys."""
     names = (graph.fresh("sorted"), graph.fresh("order"))
     graph.nodes_of("TopK", keys, tokens, names=names, axis=0, largest=int(falling), sorted=1)
     return names[1]

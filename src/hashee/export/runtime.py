@@ -22,9 +22,9 @@ Integers = npt.NDArray[np.int64]
 
 
 class ExportedModel(ABC):
-    """A folder that `export_onnx` wrote, ready to run; subclasses bring a runtime.
+    """A folder that `export_onnx` wrote, ready to run; each subclass is a runtime.
 
-    threads: how many to use for one batch; the runtime decides if there is no number.
+    threads: number of threads for one batch; None: the runtime decides.
     """
 
     backend: ClassVar[str]
@@ -86,7 +86,7 @@ class ExportedModel(ABC):
         batching: Batching | None = None,
         progress: bool = True,
     ) -> Iterator[npt.NDArray[Any]]:
-        """Yield the answer to each text in order, as `predict` of the model in torch does."""
+        """Yield the output of each text in order, as `predict` of the model in torch does."""
         if tokenizer is not None and tokenizer is not self._tokenizer:
             check_exported_tokenizer(tokenizer, self.description)
         return predict(self._scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
@@ -105,7 +105,7 @@ class ExportedModel(ABC):
         )
 
     def _check(self, arrays: dict[str, Integers]) -> None:
-        """Refuse what the graph would answer with nonsense: it has no way to raise."""
+        """Raise for inputs on which the graph, which cannot raise, would return wrong outputs."""
         ids, mask = arrays["input_ids"], arrays["attention_mask"]
         for name, array in arrays.items():
             if array.shape != ids.shape:
@@ -148,7 +148,7 @@ class ExportedModel(ABC):
 
     @abstractmethod
     def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
-        """Answer arrays that `_check` has seen."""
+        """Return the outputs for arrays that `_check` has accepted."""
 
 
 class OnnxModel(ExportedModel):
@@ -164,8 +164,8 @@ class OnnxModel(ExportedModel):
         self.session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def _run(self, arrays: dict[str, Integers]) -> dict[str, npt.NDArray[np.float32]]:
-        answers = self.session.run(list(self.outputs), arrays)
-        return dict(zip(self.outputs, answers, strict=True))
+        outputs = self.session.run(list(self.outputs), arrays)
+        return dict(zip(self.outputs, outputs, strict=True))
 
 
 class OpenVinoModel(ExportedModel):
@@ -194,24 +194,24 @@ class OpenVinoModel(ExportedModel):
             self._requests.largest = np.zeros(1, dtype=np.int64)
         sizes = self._sizes(arrays)
         if (sizes > self._requests.largest).any():
-            # OpenVINO (2026.4) answers wrongly whenever it had to enlarge its buffers, and rightly from then on.
+            # OpenVINO (2026.4) returns wrong outputs whenever it had to enlarge its buffers, and right ones afterwards.
             request.infer(arrays)
             self._requests.largest = np.maximum(sizes, self._requests.largest)
-        answers = request.infer(arrays)
-        return {name: np.array(answers[name]) for name in self.outputs}
+        outputs = request.infer(arrays)
+        return {name: np.array(outputs[name]) for name in self.outputs}
 
     def _sizes(self, arrays: dict[str, Integers]) -> Integers:
-        """Return what all sizes in the graph follow from.
+        """Return the numbers that determine all sizes in the graph.
 
-        Rows, columns, and for each layer the tokens that reach it, in all and in the sequence with most of them.
+        Rows, columns, and for each layer its active tokens in total and in the sequence with most of them.
         """
         ids, real = arrays["input_ids"], arrays["attention_mask"] == 1
         exits = np.where(real, self._exit_layers[np.where(real, ids, 0)], -1)
-        reach = [(exits >= layer).sum(1) for layer in range(self._exit_layers.max() + 1)]
-        return np.array([*ids.shape, *(size for tokens in reach for size in (tokens.sum(), tokens.max()))])
+        active = [(exits >= layer).sum(1) for layer in range(self._exit_layers.max() + 1)]
+        return np.array([*ids.shape, *(size for tokens in active for size in (tokens.sum(), tokens.max()))])
 
 
-BACKENDS: dict[str, type[ExportedModel]] = {kind.backend: kind for kind in (OnnxModel, OpenVinoModel)}
+BACKENDS: dict[str, type[ExportedModel]] = {runtime.backend: runtime for runtime in (OnnxModel, OpenVinoModel)}
 
 
 def load(folder: str | Path, backend: str = "onnx", *, threads: int | None = None) -> ExportedModel:
@@ -222,10 +222,10 @@ def load(folder: str | Path, backend: str = "onnx", *, threads: int | None = Non
 
 
 def _reopen(
-    kind: type[ExportedModel], folder: Path, threads: int | None, description: dict[str, Any], tokenizer: Any
+    model_class: type[ExportedModel], folder: Path, threads: int | None, description: dict[str, Any], tokenizer: Any
 ) -> ExportedModel:
     """Open the folder of a pickled model again."""
-    model = kind(folder, threads)
+    model = model_class(folder, threads)
     if model.description != description:
         raise CheckpointError(f"{folder} holds another model than the one that was pickled; open it with hashee.load")
     model._tokenizer = tokenizer

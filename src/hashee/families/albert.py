@@ -1,4 +1,4 @@
-"""ALBERT: a few groups of layers, each run many times, on projected embeddings."""
+"""ALBERT: a few groups of layers, each of which runs several times, on projected embeddings."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch.nn import Module
 from transformers import AlbertConfig, AlbertModel
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, PackedTokens
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
@@ -42,9 +42,9 @@ class AlbertAdapter(Adapter):
             for layer in groups[int(number / per_group)].albert_layers
         ]
 
-    def exit_layer(self, encoder: Any, place: int) -> int:
+    def exit_layer(self, encoder: Any, index: int) -> int:
         inner: int = encoder.config.inner_group_num
-        return place // inner + 1
+        return index // inner + 1
 
     def block(self, layer: Any, number: int) -> Block:
         attention = layer.attention
@@ -64,7 +64,7 @@ class AlbertAdapter(Adapter):
             training=layer.training,
         )
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         projected: Tensor = encoder.encoder.embedding_hidden_mapping_in(super().embed(encoder, tokens))
         return projected
 
@@ -83,6 +83,6 @@ class AlbertAdapter(Adapter):
 
 
 def _layers_per_group(config: Any) -> float:
-    """Layers are dealt out to the groups over the depth the model was trained with, not the depth that was kept."""
+    """Return the layers per group at the depth that the model was trained with, not the depth that was kept."""
     trained: int = (getattr(config, "hashee", None) or {}).get("source_layers", config.num_hidden_layers)
     return trained / int(config.num_hidden_groups)

@@ -10,7 +10,7 @@ from transformers.models.bart.modeling_bart import BartEncoder
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.adapter import Adapter, PackedTokens
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
@@ -51,11 +51,11 @@ class BartAdapter(Adapter):
             clamp_half=True,
         )
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         words = encoder.embed_tokens(tokens.ids) if tokens.embeds is None else tokens.embeds
-        # The table of positions adds its own offset and a leading dimension.
-        places = encoder.embed_positions(tokens.ids, position_ids=tokens.positions[0])
-        embedded = encoder.layernorm_embedding(words + places)
+        # The position embeddings add their own offset and a leading dimension.
+        positions = encoder.embed_positions(tokens.ids, position_ids=tokens.positions[0])
+        embedded = encoder.layernorm_embedding(words + positions)
         return F.dropout(embedded, encoder.dropout, encoder.training)
 
     def max_position(self, encoder: Any) -> int:

@@ -52,7 +52,7 @@ __all__ = [
 
 
 class CptConfig(BartConfig):
-    """BART's configuration with the numbers of CPT-base, and what the authors' BART-like file leaves unsaid.
+    """BART's configuration with the numbers of CPT-base, and fields that the authors' BART-like file lacks.
 
     encoder_layers: shared and understanding layers together; decoder_layers: the generating decoder.
     understanding_layers: the last encoder layers, which generation does not read; None for as many as decoder layers.
@@ -84,7 +84,7 @@ class CptConfig(BartConfig):
 
     @property
     def shared_layers(self) -> int:
-        """Return how many encoder layers the generating decoder stands on."""
+        """Return the number of encoder layers below the generating decoder."""
         above = self.decoder_layers if self.understanding_layers is None else self.understanding_layers
         if above > self.encoder_layers:
             raise UnsupportedModel(
@@ -107,7 +107,7 @@ class CptConfig(BartConfig):
             num_hidden_layers=self.encoder_layers,
             num_attention_heads=self.encoder_attention_heads,
             intermediate_size=self.encoder_ffn_dim,
-            # Sic: the rate BART uses inside the feed-forward block is BERT's rate for all hidden states.
+            # As in the authors' code: BART's rate inside the feed-forward is BERT's rate for all hidden states.
             hidden_dropout_prob=self.activation_dropout,
             attention_probs_dropout_prob=self.attention_dropout,
             max_position_embeddings=self.encoder_positions or self.max_position_embeddings,
@@ -119,7 +119,7 @@ class CptConfig(BartConfig):
 
 
 def one_segment(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor | None:
-    """Return CPT's token types: ones, in pre-training and ever after, whatever the tokenizer says.
+    """Return CPT's token types, which are always ones, as in pre-training, whatever the tokenizer returns.
 
     input_ids: (batch, tokens) or inputs_embeds: (batch, tokens, width). Returns (batch, tokens).
     """
@@ -130,7 +130,7 @@ def one_segment(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tenso
 class CptModel(BartModel):
     """Encoder and decoder; the decoder attends to the state after `config.shared_layers` encoder layers.
 
-    The encoder is a plain BertModel: who calls it alone must pass `token_type_ids` of one, as `encode` does.
+    The encoder is a plain BertModel: direct calls must pass `token_type_ids` of one, as `encode` does.
     """
 
     config: CptConfig
@@ -226,7 +226,7 @@ class CptForConditionalGeneration(BartForConditionalGeneration):
 
 
 class CptForSequenceClassification(BartPreTrainedModel):
-    """A classifier on the first token of the whole encoder, the authors' `cls_mode` 1; the decoder rests."""
+    """A classifier on the first token of the whole encoder, the authors' `cls_mode` 1; the decoder does not run."""
 
     config: CptConfig
 
@@ -256,7 +256,7 @@ class CptForSequenceClassification(BartPreTrainedModel):
 
 
 def load_cpt(path: str | Path, **overrides: Any) -> CptForConditionalGeneration:
-    """Load CPT for generation from the authors' folder or one of `save_pretrained`, or say which weight is missing.
+    """Load CPT for generation from the authors' folder or one of `save_pretrained`; raise if weights are missing.
 
     overrides: fields of CptConfig and options of `from_pretrained`.
     """
@@ -282,9 +282,11 @@ def load_cpt(path: str | Path, **overrides: Any) -> CptForConditionalGeneration:
 def read_config(path: str | Path, overrides: dict[str, Any]) -> tuple[CptConfig, dict[str, Any]]:
     """Return the configuration in a folder with `overrides` applied, and the overrides that are not its fields."""
     stored, _ = CptConfig.get_config_dict(path)
-    kind = stored.pop("model_type", None)
-    if kind not in ("bart", CptConfig.model_type):
-        raise CheckpointError(f"{path} holds a model of type {kind}, not CPT (cpt, or bart as the authors wrote it)")
+    model_type = stored.pop("model_type", None)
+    if model_type not in ("bart", CptConfig.model_type):
+        raise CheckpointError(
+            f"{path} holds a model of type {model_type}, not CPT (cpt, or bart as the authors wrote it)"
+        )
     if "encoder_layers" in stored:
         # BART files repeat the depth under this name; for the authors `encoder_layers` decides.
         stored.pop("num_hidden_layers", None)

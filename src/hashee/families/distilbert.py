@@ -8,7 +8,7 @@ from transformers import DistilBertConfig, DistilBertModel
 from transformers.models.distilbert.modeling_distilbert import Embeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, PackedTokens
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
@@ -49,7 +49,7 @@ class DistilBertAdapter(Adapter):
             training=layer.training,
         )
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         ids = tokens.ids if tokens.embeds is None else None
         # By position: the name of the second argument differs between versions of transformers.
         embedded: Tensor = encoder.embeddings(ids, tokens.embeds, tokens.positions)

@@ -1,4 +1,4 @@
-"""ElasticBERT: a BERT encoder pre-trained with a pooler on every layer, so that its first k layers are a model too.
+"""ElasticBERT: a BERT encoder pre-trained with a pooler on every layer, so that its first k layers form a model too.
 
 Read from the authors' checkpoints (fnlp/elasticbert-base, -large) as they are: BERT's names under the prefix
 `elasticbert.`, and the pooler of layer N (counted from 0) at `encoder.pooler.N.dense`.
@@ -97,7 +97,7 @@ class ElasticBertModel(ElasticBertPreTrainedModel, BertModel):
         self.gradient_checkpointing = False
         self.embeddings = BertEmbeddings(config)
         self.encoder: ElasticBertEncoder = ElasticBertEncoder(config, add_pooling_layer)
-        # A shallow copy of a deep checkpoint is the point of ElasticBERT: what lies above is no surprise.
+        # ElasticBERT is meant to be truncated, so weights of layers above are expected in a checkpoint.
         ignored = [layers_above("encoder.layer", config.num_hidden_layers), r"encoder\.pooler\."]
         self._keys_to_ignore_on_load_unexpected = ignored
         self.post_init()
@@ -110,7 +110,7 @@ class ElasticBertModel(ElasticBertPreTrainedModel, BertModel):
 
 
 class ElasticBertHead(ElasticBertPreTrainedModel):
-    """A task head: BERT's forward, which asks for `bert`, over a model stored as `elasticbert`."""
+    """A task head: BERT's forward, which reads `self.bert`, over a model stored as `elasticbert`."""
 
     def __init__(self, config: ElasticBertConfig, add_pooling_layer: bool = True) -> None:
         # Not the constructor of BERT's head, which would build a second, unused encoder.
@@ -169,7 +169,7 @@ class ElasticBertForQuestionAnswering(ElasticBertHead, BertForQuestionAnswering)
 
 
 class ElasticBertForMaskedLM(ElasticBertHead, BertForMaskedLM):  # type: ignore[misc]
-    """The word behind each mask. input_ids: (batch, tokens); logits: (batch, tokens, vocabulary)."""
+    """The word at each mask. input_ids: (batch, tokens); logits: (batch, tokens, vocabulary)."""
 
     _tied_weights_keys = {
         "cls.predictions.decoder.weight": "elasticbert.embeddings.word_embeddings.weight",

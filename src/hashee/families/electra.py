@@ -8,7 +8,7 @@ from transformers import ElectraConfig, ElectraModel
 from transformers.models.electra.modeling_electra import ElectraEmbeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import HeadLayers, OnnxLayout, Tokens
+from hashee.engine.adapter import HeadLayers, OnnxLayout, PackedTokens
 from hashee.families.bert import BertAdapter
 
 
@@ -36,7 +36,7 @@ class ElectraAdapter(BertAdapter):
     def shape(self, config: Any) -> EncoderShape:
         return dataclasses.replace(super().shape(config), looked_up=config.embedding_size == config.hidden_size)
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         embedded = super().embed(encoder, tokens)
         # The projection exists only when the two widths differ.
         return encoder.embeddings_project(embedded) if hasattr(encoder, "embeddings_project") else embedded

@@ -1,4 +1,4 @@
-"""ModernBERT: rotary positions, windows in most layers, fused projections and a gated feed-forward."""
+"""ModernBERT: rotary positions, local attention in most layers, fused projections and a gated feed-forward."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch.nn import Module
 from transformers import ModernBertConfig, ModernBertModel
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, Tokens
+from hashee.engine.adapter import Adapter, PackedTokens
 from hashee.engine.attention import PositionTerms
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, FusedProjections
@@ -22,7 +22,7 @@ class ModernBertAdapter(Adapter):
     config_class = ModernBertConfig
     encoder_class = ModernBertModel
     token_types = False
-    # Its head for multiple choice reads the first token wherever that is, also after padding on the left.
+    # Its multiple-choice head reads the first real token, also after padding on the left.
     heads_on_first_row = ("ForSequenceClassification",)
 
     def reads_first_row(self, model_class: type, config: Any = None) -> bool:
@@ -57,7 +57,7 @@ class ModernBertAdapter(Adapter):
             pre_norm=True,
         )
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         ids = tokens.ids if tokens.embeds is None else None
         embedded: Tensor = encoder.embeddings(input_ids=ids, inputs_embeds=tokens.embeds)
         return embedded
@@ -66,12 +66,12 @@ class ModernBertAdapter(Adapter):
         return self.max_length(encoder.config)
 
     def position_terms(
-        self, encoder: Any, tokens: Tokens, columns: Tensor, hidden: Tensor
+        self, encoder: Any, tokens: PackedTokens, columns: Tensor, hidden: Tensor
     ) -> Mapping[str, PositionTerms]:
         terms = {}
         for kind in {layer.attention_type for layer in encoder.layers}:
             angles = encoder.rotary_emb(hidden, tokens.positions, kind)
-            # Both halves of a head are turned by the same angles.
+            # Both halves of a head are rotated by the same angles.
             cosine, sine = (values.squeeze(0).chunk(2, dim=-1)[0] for values in angles)
             terms[kind] = PositionTerms(rotary=(cosine, sine))
         return terms
@@ -85,6 +85,6 @@ class ModernBertAdapter(Adapter):
         config.layer_types = config.layer_types[:number]
 
     def shape(self, config: Any) -> EncoderShape:
-        kinds = config.layer_types[: config.num_hidden_layers]
-        windows = tuple(config.sliding_window if kind == LOCAL else None for kind in kinds)
+        layer_types = config.layer_types[: config.num_hidden_layers]
+        windows = tuple(config.sliding_window if layer_type == LOCAL else None for layer_type in layer_types)
         return dataclasses.replace(super().shape(config), absorbable=False, gated=True, windows=windows)

@@ -8,7 +8,7 @@ from transformers import MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEmbeddings
 
 from hashee.cost.macs import EncoderShape
-from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, Tokens, positions_after_padding
+from hashee.engine.adapter import Adapter, HeadLayers, OnnxLayout, PackedTokens, positions_after_padding
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
@@ -53,7 +53,7 @@ class MPNetAdapter(Adapter):
             training=layer.training,
         )
 
-    def embed(self, encoder: Any, tokens: Tokens) -> Tensor:
+    def embed(self, encoder: Any, tokens: PackedTokens) -> Tensor:
         ids = tokens.ids if tokens.embeds is None else None
         embedded: Tensor = encoder.embeddings(ids, position_ids=tokens.positions, inputs_embeds=tokens.embeds)
         return embedded
@@ -76,6 +76,6 @@ class MPNetAdapter(Adapter):
         return dataclasses.replace(super().shape(config), absorbable=False)
 
     def as_tuple(self, output: Any) -> tuple[Any, ...]:
-        # MPNet's heads skip two entries, pooler or not, so an absent pooler keeps its place.
+        # MPNet's heads skip two entries, pooler or not, so an absent pooler stays in the tuple as None.
         extras = () if output.hidden_states is None else (output.hidden_states,)
         return (output.last_hidden_state, output.pooler_output, *extras)

@@ -17,9 +17,9 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from hashee.data.batching import Batching
 from hashee.data.texts import Text
 from hashee.engine.adapter import Adapter, name_of_own_class
-from hashee.engine.encoder import Encoded, EncoderState, Reads, check_first_position, encode, read_batch, start
+from hashee.engine.encoder import EncoderState, PackedStates, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
-from hashee.engine.memory import settle_
+from hashee.engine.memory import align_
 from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.hf.explain import Explanation, explain
 from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
@@ -202,7 +202,7 @@ class HashedModel(Host):  # type: ignore[misc]
         wants_info = kwargs.pop("output_loading_info", False)
         with opened_with_checksums(source, kwargs):
             model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
-            settle_(model)
+            align_(model)
             check_loaded(model, info, source)
         # They vouch for the files that were read, not for what the model becomes.
         model.config.hashee.pop(ENTRY, None)
@@ -288,7 +288,7 @@ class HashedEncoder(HashedModel):
         two_tables = self.training and "train_exit_layers" in self._buffers
         return self.train_exit_layers if two_tables else self.exit_layers
 
-    def _output(self, encoded: Encoded, first_is_real: Tensor, wanted: Any) -> Any:
+    def _output(self, encoded: PackedStates, first_is_real: Tensor, wanted: Any) -> Any:
         """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
         hidden: Any = encoded.unpacked()
         states: Any = None

@@ -1,8 +1,8 @@
-"""Compiled kernels for what torch is slow at: products and layers on few rows, GELU, norms, absorbed attention.
+"""Compiled kernels where torch is slow: products and layers on few rows, GELU, norms, absorbed attention.
 
-The C source is compiled once, by the machine's own compiler, and kept in a private folder of the user. Without a
+The C source is compiled once, by the machine's own compiler, and kept in a private cache folder of the user. Without a
 compiler, on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same
-answers.
+outputs.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _SIGNATURES = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_gelu": (*2 * (_POINTER,), *2 * (_SIZE,), _COUNT),
     "hashee_add_and_norm": (*3 * (_POINTER,), _SIZE, *2 * (_POINTER,), ctypes.c_float, *2 * (_SIZE,), _COUNT),
-    "hashee_rest": (*(_POINTER, _SIZE, _POINTER, _SIZE), *5 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_post_attention": (*(_POINTER, _SIZE, _POINTER, _SIZE), *5 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_attend": (
         *(_POINTER, _SIZE, _POINTER, _SIZE),
         *4 * (_POINTER,),
@@ -50,12 +50,12 @@ _SIGNATURES = {
 }
 
 _LOCK = Lock()
-"""Held while the library is opened: threads that come at once need not compile it each."""
+"""Held while the library is opened, so that concurrent threads compile it once."""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernels, compiling them if they are not there yet, or None where there can be none."""
+    """Return the compiled kernels, compiling them if needed, or None where there are none."""
     if os.environ.get("HASHEE_NATIVE") == "0":
         return None
     if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
@@ -72,8 +72,8 @@ def library() -> ctypes.CDLL | None:
     return kernels
 
 
-def takes(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
-    """Say whether there are kernels that can read these matrices; rows of states may lie apart."""
+def supports(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
+    """Return whether there are kernels that take these matrices; rows of states may have any stride."""
     return (
         all(_is_readable(matrix) for matrix in (*states, *weights))
         and all(weight.is_contiguous() for weight in weights)
@@ -94,7 +94,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def gelu_(rows: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Do what `F.gelu` does, after adding a bias, in place. rows: (rows, width), one after the other; bias: (width,)"""
+    """Do what `F.gelu` does, after adding a bias, in place. rows: (rows, width), contiguous; bias: (width,)."""
     kernels = library()
     assert kernels is not None
     kernels.hashee_gelu(rows.data_ptr(), _address(bias), *rows.shape, torch.get_num_threads())
@@ -102,9 +102,9 @@ def gelu_(rows: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def add_and_norm_(rows: Tensor, bias: Tensor, residual: Tensor, norm: Sequence[Tensor], epsilon: float) -> Tensor:
-    """Do what `F.layer_norm` does to a sum, in place.
+    """Apply a layer norm to `rows + bias + residual`, in place.
 
-    rows, residual: (rows, width), the first one after the other; bias: (width,); norm: its weight and bias.
+    rows, residual: (rows, width), `rows` contiguous; bias: (width,); norm: its weight and bias.
     """
     kernels = library()
     assert kernels is not None
@@ -115,18 +115,19 @@ def add_and_norm_(rows: Tensor, bias: Tensor, residual: Tensor, norm: Sequence[T
     return rows
 
 
-def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
-    """Do what follows attention in a layer with its norms after the sums.
+def post_attention(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
+    """Run the output projection, the feed-forward and the norms of a post-norm layer.
 
-    context, states: (rows, width) what the rows have read and what they were. weights: weight and bias each of the
-    output, its norm, the two products of the feed-forward, and its norm. epsilons: those of the norms. (rows, width)
+    context, states: (rows, width) outputs of attention and inputs of the layer; weights: weight and bias each of the
+    output projection, its norm, the two products of the feed-forward, and its norm; epsilons: of the two norms.
+    Returns (rows, width).
     """
     kernels = library()
     assert kernels is not None
     (rows, width), inner = context.shape, len(weights[4])
     attended, updated = context.new_empty(rows, width), context.new_empty(rows, width)
     expanded = context.new_empty(rows, inner)
-    kernels.hashee_rest(
+    kernels.hashee_post_attention(
         *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0)),
         *(_addresses(weights), (ctypes.c_float * 2)(*epsilons)),
         *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
@@ -134,10 +135,12 @@ def rest(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: t
     return updated
 
 
-def rest_of_many(context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]) -> Tensor:
-    """Do the same for so many rows that torch's products are the faster ones.
+def post_attention_of_many(
+    context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]
+) -> Tensor:
+    """Do what `post_attention` does, for so many rows that torch's products are faster than ours.
 
-    Torch writes a bias to the whole answer before it multiplies; here biases are added where the answer is read anyway.
+    Torch writes the bias to the whole output before it multiplies; here it is added when the output is read anyway.
     """
     output, output_bias, *norm, expand, expand_bias, contract, contract_bias, gain, shift = weights
     attended = add_and_norm_(context @ output.T, output_bias, states, norm, epsilons[0])
@@ -154,20 +157,20 @@ def attend_absorbed(
     heads: int,
     scale: float,
 ) -> Tensor:
-    """Let queries read the states of their own sequences in the absorbed form.
+    """Let queries attend to the states of their own sequences in the absorbed form.
 
-    query: (active, width); states: (tokens, width); weights: those of keys and values, (width, width) each, and the
-    values' bias; sequences: rows of each one's tokens, those that ask first, (sequences, longest), and how many tokens
-    each has and how many of them ask, (sequences,) each. Returns (active, width).
+    query: (active, width); states: (tokens, width); weights: of keys and values, (width, width) each, and the bias of
+    values; sequences: packed rows of each one's tokens, active ones first, (sequences, longest), and the numbers of
+    tokens and of queries, (sequences,) each. Returns (active, width).
     """
     kernels = library()
     assert kernels is not None
-    (active, width), (key, value, bias), (seats, lengths, asking) = query.shape, weights, sequences
+    (active, width), (key, value, bias), (slots, lengths, queries) = query.shape, weights, sequences
     folded, context = query.new_empty(active, heads, width), query.new_empty(active, width)
     kernels.hashee_attend(
         *(query.data_ptr(), query.stride(0), states.data_ptr(), states.stride(0)),
         *(key.data_ptr(), value.data_ptr(), _address(bias)),
-        *(seats.data_ptr(), seats.stride(0), lengths.data_ptr(), asking.data_ptr(), len(seats)),
+        *(slots.data_ptr(), slots.stride(0), lengths.data_ptr(), queries.data_ptr(), len(slots)),
         *(active, width, heads, scale, folded.data_ptr(), context.data_ptr(), torch.get_num_threads()),
     )
     return context
@@ -175,22 +178,22 @@ def attend_absorbed(
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a run of them, whose norms come after the sums."""
+    """One post-norm layer of those that `layers_` runs."""
 
     weights: Sequence[Tensor | None]
-    """Weight and bias of queries, the weight of keys, weight and bias of values, and those of `rest`; the biases of
-    queries and values may be missing."""
+    """Weight and bias of queries, the weight of keys, weight and bias of values, and those of `post_attention`;
+    the biases of queries and values may be missing."""
     epsilons: tuple[float, float]
     active: int
-    """The first rows, which it updates."""
-    asking: Sequence[int]
-    """How many of them each sequence has."""
-    absorbs: bool
-    """Whether it takes the absorbed form of attention."""
+    """Number of first rows, which it updates."""
+    queries: Sequence[int]
+    """Number of them in each sequence."""
+    absorbed: bool
+    """Whether attention runs in the absorbed form."""
 
     @property
     def inner(self) -> int:
-        """Width of its feed-forward."""
+        """Inner width of the feed-forward."""
         expand = self.weights[9]
         assert expand is not None
         return len(expand)
@@ -201,24 +204,24 @@ def layers_(
 ) -> None:
     """Run layers one after the other, in place.
 
-    states: (tokens, width), one row after the other; layers: with ever fewer active rows; sequences: rows of each one's
-    tokens, those that stay longest first, (sequences, longest), and how many tokens each has.
+    states: (tokens, width), contiguous; layers: with a falling number of active rows; sequences: packed rows of each
+    one's tokens by falling exit layer, (sequences, longest), and the number of tokens of each.
     """
     kernels = library()
     assert kernels is not None
-    (tokens, width), (seats, lengths), active = states.shape, sequences, layers[0].active
+    (tokens, width), (slots, lengths), active = states.shape, sequences, layers[0].active
     inner = layers[0].inner
-    aside = heads * width * active  # folded queries; or else keys and values
-    if not all(layer.absorbs for layer in layers):
-        aside = max(aside, 2 * tokens * width)
-    room = states.new_empty(active * (3 * width + inner) + aside)
+    attention = heads * width * active  # folded queries in the absorbed form, keys and values in the plain form
+    if not all(layer.absorbed for layer in layers):
+        attention = max(attention, 2 * tokens * width)
+    workspace = states.new_empty(active * (3 * width + inner) + attention)
     kernels.hashee_layers(
         *(states.data_ptr(), _addresses([weight for layer in layers for weight in layer.weights])),
         (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
-        *(_sizes([layer.active for layer in layers]), _sizes([layer.absorbs for layer in layers])),
-        *(seats.data_ptr(), seats.stride(0), _sizes(lengths), _sizes([n for layer in layers for n in layer.asking])),
+        *(_sizes([layer.active for layer in layers]), _sizes([layer.absorbed for layer in layers])),
+        *(slots.data_ptr(), slots.stride(0), _sizes(lengths), _sizes([n for layer in layers for n in layer.queries])),
         *(len(lengths), len(layers), tokens, width, inner, heads, scale),
-        *(room.data_ptr(), torch.get_num_threads()),
+        *(workspace.data_ptr(), torch.get_num_threads()),
     )
 
 

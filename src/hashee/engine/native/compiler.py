@@ -1,4 +1,4 @@
-"""Compiling the kernels, and loading them from memory: what was checked is what runs, whatever happens to the file."""
+"""Compiling the kernels, and loading them from memory, so that exactly the bytes that were checked run."""
 
 import ctypes
 import hashlib
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC")
-SECONDS = 60
-"""What a compiler may take before it counts as hanging; it takes about two."""
+TIMEOUT = 60
+"""Seconds after which a compiler counts as hanging; it takes about two."""
 
 
 def open_library(functions: Iterable[str]) -> ctypes.CDLL:
-    """Return a library with these functions, kept from earlier or compiled now; raise HasheeError where there is none.
+    """Return a library with these functions, from the cache or compiled now; raise HasheeError if neither works.
 
-    Where nothing can be kept it is compiled in every process.
+    Without a usable cache folder it is compiled in every process.
     """
     names, key = list(functions), _key()
     with ExitStack() as stack:
@@ -59,7 +59,7 @@ def _store(stack: ExitStack) -> Store | None:
 
 
 def _key() -> str:
-    """Return what changes with anything that a library depends on."""
+    """Return a digest of everything that a library depends on."""
     # Home folders are shared by machines with different C libraries.
     parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), " ".join(platform.libc_ver()).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
@@ -68,7 +68,7 @@ def _key() -> str:
 def _loaded(compiled: bytes, functions: Iterable[str]) -> ctypes.CDLL:
     """Load a library from its bytes."""
     try:
-        # Never closed: the loader takes a library of the same path for the same library.
+        # Never closed: the loader identifies libraries by path, and a reused descriptor would be the same path.
         descriptor = os.memfd_create("hashee-kernels")
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(compiled)
@@ -88,7 +88,7 @@ def _compiled() -> bytes:
         with tempfile.TemporaryDirectory(prefix="hashee-") as folder:
             built, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
             _run([*compiler, *FLAGS, "-c", str(SOURCE), "-o", str(built)])
-            # Linked without OpenMP, so that it takes the runtime, and the threads, that torch has loaded already.
+            # Linked without OpenMP, so that it uses the OpenMP runtime, and its threads, that torch has loaded.
             _run([*compiler, "-shared", str(built), "-o", str(linked)])
             return linked.read_bytes()
     except OSError as error:
@@ -107,7 +107,7 @@ def _compiler() -> list[str]:
 
 
 def _run(command: list[str]) -> None:
-    """Run a compiler, which must end well and in time."""
+    """Run a compiler, and raise if it fails or takes too long."""
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -118,9 +118,9 @@ def _run(command: list[str]) -> None:
         start_new_session=True,  # what the compiler starts ends with it
     ) as process:
         try:
-            _, said = process.communicate(timeout=SECONDS)
+            _, said = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired as error:
-            raise HasheeError(f"{command[0]} did not end within {SECONDS} seconds") from error
+            raise HasheeError(f"{command[0]} did not end within {TIMEOUT} seconds") from error
         finally:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,17 +1,17 @@
-/* Products on few rows, layers of few rows, GELU, and the absorbed form of attention over ragged sequences, for x86-64
- * with AVX2 and FMA.
+/* Products on few rows, layers of few rows, GELU, and absorbed attention over sequences of different lengths, for
+ * x86-64 with AVX2 and FMA.
  *
  * All matrices are row-major float32; widths are multiples of 8, those of heads of 4. Two shapes of inner loop do all
  * the work: `dots`, rows against rows along their length, and `sums`, weighted sums of rows. Both keep a tile of results
- * in registers. Threads are those of the OpenMP runtime that the process has already loaded; functions that share out
- * their work among them are called by all of them.
+ * in registers. Threads are those of the OpenMP runtime that the process has already loaded; static functions with an
+ * `omp for` are called by all threads of a parallel region.
  */
 #include <immintrin.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define MOST 4 /* rows or columns of a tile */
+#define TILE 4 /* rows or columns of a tile */
 
 typedef const float *row;
 
@@ -21,19 +21,19 @@ INLINE float total(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 
-/* The totals of four vectors, which share their steps. */
+/* The totals of four vectors at once. */
 INLINE __m128 totals(__m256 a, __m256 b, __m256 c, __m256 d) {
     const __m256 halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
     return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
 }
 
-/* result[i][j] = a[i] . b[j] for i < m, j < n, both at most MOST and known when compiling */
-INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t width, float result[MOST][MOST]) {
-    __m256 sum[MOST][MOST];
+/* result[i][j] = a[i] . b[j] for i < m, j < n, both at most TILE and known at compile time */
+INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t width, float result[TILE][TILE]) {
+    __m256 sum[TILE][TILE];
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) sum[i][j] = _mm256_setzero_ps();
     for (int64_t k = 0; k < width; k += 8) {
-        __m256 right[MOST];
+        __m256 right[TILE];
         for (int j = 0; j < n; j++) right[j] = _mm256_loadu_ps(b[j] + k);
         for (int i = 0; i < m; i++) {
             __m256 left = _mm256_loadu_ps(a[i] + k);
@@ -41,14 +41,14 @@ INLINE void dots(const int m, const int n, const row *a, const row *b, int64_t w
         }
     }
     for (int i = 0; i < m; i++)
-        if (n == MOST)
+        if (n == TILE)
             _mm_storeu_ps(result[i], totals(sum[i][0], sum[i][1], sum[i][2], sum[i][3]));
         else
             for (int j = 0; j < n; j++) result[i][j] = total(sum[i][j]);
 }
 
-/* The same for m up to 3 and n up to 4: twelve sums and what they are made of just fit the registers. */
-INLINE void any_dots(int m, int n, const row *a, const row *b, int64_t width, float result[MOST][MOST]) {
+/* The same for m up to 3 and n up to 4: twelve sums and their operands just fit into the registers. */
+INLINE void any_dots(int m, int n, const row *a, const row *b, int64_t width, float result[TILE][TILE]) {
 #define CASE(M, N) \
     case (M) * 8 + (N): dots(M, N, a, b, width, result); break;
     switch (m * 8 + n) {
@@ -88,9 +88,9 @@ INLINE void any_sums(int m, int wide, const row *weight, const row *b, int64_t c
 #undef CASE
 }
 
-INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Begin to bring one of several parts of n rows of w, and of `width` numbers of each, nearer. */
+/* Prefetch one of several parts of n rows of w, of which `width` numbers each are needed. */
 INLINE void fetch(row w, int64_t step, int n, int64_t width, int64_t part, int64_t parts) {
     const int64_t lines = (width + 15) / 16, last = lines * (part + 1) / parts;
     for (int q = 0; q < n; q++)
@@ -98,27 +98,28 @@ INLINE void fetch(row w, int64_t step, int n, int64_t width, int64_t part, int64
             _mm_prefetch((const char *)(w + q * step + 16 * line), _MM_HINT_T1);
 }
 
-/* y = x w^T + bias. x: (rows, width), rows apart by x_step; w: (features, width); y: (rows, features). bias may be null. */
+/* y = x w^T + bias. x: (rows, width), with row stride x_step; w: (features, width); y: (rows, features); bias may be
+ * null */
 static void product(row x, int64_t x_step, row w, row bias, float *y, int64_t rows, int64_t width, int64_t features) {
-    /* So much of four rows of w stays in the nearest cache while the rows of x pass by. */
+    /* This many numbers of four rows of w stay in the first-level cache while all rows of x are multiplied. */
     const int64_t stretch = 1024;
 #pragma omp for schedule(static)
     for (int64_t j = 0; j < features; j += 4) {
-        const int n = (int)least(4, features - j);
+        const int n = (int)smaller(4, features - j);
         for (int64_t start = 0; start < width; start += stretch) {
-            row right[MOST];
+            row right[TILE];
             for (int q = 0; q < n; q++) right[q] = w + (j + q) * width + start;
-            /* What comes next is on its way while this is multiplied. */
+            /* The next part of w is prefetched while this one is multiplied. */
             const int ends = start + stretch >= width;
             const row next = ends ? w + (j + 4) * width : right[0] + stretch;
-            const int64_t left_over = ends ? least(stretch, width) : least(stretch, width - start - stretch);
+            const int64_t next_width = ends ? smaller(stretch, width) : smaller(stretch, width - start - stretch);
             for (int64_t i = 0; i < rows; i += 3) {
-                const int m = (int)least(3, rows - i);
-                row left[MOST];
-                float result[MOST][MOST];
-                fetch(next, width, n, left_over, i / 3, (rows + 2) / 3);
+                const int m = (int)smaller(3, rows - i);
+                row left[TILE];
+                float result[TILE][TILE];
+                fetch(next, width, n, next_width, i / 3, (rows + 2) / 3);
                 for (int p = 0; p < m; p++) left[p] = x + (i + p) * x_step + start;
-                any_dots(m, n, left, right, least(stretch, width - start), result);
+                any_dots(m, n, left, right, smaller(stretch, width - start), result);
                 for (int p = 0; p < m; p++)
                     for (int q = 0; q < n; q++) {
                         float *sum = y + (i + p) * features + j + q;
@@ -140,12 +141,12 @@ static void fold(row query, int64_t query_step, row w, float *folded, int64_t ro
     const int64_t size = width / heads, columns = 128, parts = (width + columns - 1) / columns;
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < heads * parts; task++) {
-        const int64_t head = task / parts, first = task % parts * columns, last = least(first + columns, width);
+        const int64_t head = task / parts, first = task % parts * columns, last = smaller(first + columns, width);
         row right[size];
         for (int64_t k = 0; k < size; k++) right[k] = w + (head * size + k) * width;
         for (int64_t column = first; column < last; column += 16)
             for (int64_t r = 0; r < rows; r += 6) {
-                const int m = (int)least(6, rows - r);
+                const int m = (int)smaller(6, rows - r);
                 row left[6];
                 float *out[6];
                 for (int i = 0; i < m; i++) {
@@ -159,7 +160,7 @@ static void fold(row query, int64_t query_step, row w, float *folded, int64_t ro
 
 /* e^x for x <= 0, to about one unit in the last place: 2^n times a polynomial in the remainder */
 INLINE __m256 exponential(__m256 x) {
-    x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x); /* in this order a NaN stays one */
+    x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x); /* in this order NaN is propagated */
     const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
@@ -199,7 +200,7 @@ void hashee_gelu(float *x, row bias, int64_t rows, int64_t width, int threads) {
     activate(x, bias, rows, width);
 }
 
-/* y = layer norm of y + bias + residual. y: (rows, width); residual: the same, rows apart by step; bias, gain, shift:
+/* y = layer norm of y + bias + residual. y: (rows, width); residual: the same, with row stride step; bias, gain, shift:
  * (width), of which the bias may be null */
 static void add_and_norm(float *y, row bias, row residual, int64_t step, row gain, row shift, float epsilon,
                          int64_t rows, int64_t width) {
@@ -233,16 +234,16 @@ void hashee_add_and_norm(float *y, row bias, row residual, int64_t step, row gai
     add_and_norm(y, bias, residual, step, gain, shift, epsilon, rows, width);
 }
 
-/* What follows attention in a layer with its norms after the sums.
+/* The post-attention part of a post-norm layer: output projection, norm, feed-forward, norm.
  *
- * context, states: (rows, width), rows apart by their steps; weights: weight and bias of the output, gain and shift of
- * its norm, weight and bias of the two products of the feed-forward, gain and shift of its norm; epsilons: those of the
- * norms; attended: (rows, width) and expanded: (rows, inner) to work in; updated: (rows, width), the answer, which may
- * be written over the states.
+ * context, states: (rows, width), with row strides context_step and states_step; weights: weight and bias of the
+ * output projection, gain and shift of its norm, weight and bias of the two products of the feed-forward, gain and
+ * shift of its norm; epsilons: of the two norms; attended: (rows, width) and expanded: (rows, inner), workspace;
+ * updated: (rows, width), the output, which may be the states.
  */
-static void rest(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
-                 const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows, int64_t width,
-                 int64_t inner) {
+static void post_attention(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
+                           const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows,
+                           int64_t width, int64_t inner) {
     product(context, context_step, weights[0], weights[1], attended, rows, width, width);
     add_and_norm(attended, NULL, states, states_step, weights[2], weights[3], epsilons[0], rows, width);
     product(attended, width, weights[4], weights[5], expanded, rows, width, inner);
@@ -251,14 +252,15 @@ static void rest(row context, int64_t context_step, row states, int64_t states_s
     add_and_norm(updated, NULL, attended, width, weights[8], weights[9], epsilons[1], rows, width);
 }
 
-void hashee_rest(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
-                 const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows, int64_t width,
-                 int64_t inner, int threads) {
+void hashee_post_attention(row context, int64_t context_step, row states, int64_t states_step, const row *weights,
+                           const float *epsilons, float *attended, float *expanded, float *updated, int64_t rows,
+                           int64_t width, int64_t inner, int threads) {
 #pragma omp parallel num_threads(threads)
-    rest(context, context_step, states, states_step, weights, epsilons, attended, expanded, updated, rows, width, inner);
+    post_attention(context, context_step, states, states_step, weights, epsilons, attended, expanded, updated, rows,
+                   width, inner);
 }
 
-/* scores: room for `count` rounded up to a multiple of 8 */
+/* scores: `count` numbers, in memory for a multiple of 8 */
 INLINE void softmax(float *scores, int64_t count, float scale) {
     float most = scores[0], sum = 0.0f;
     for (int64_t j = 1; j < count; j++) most = scores[j] > most ? scores[j] : most;
@@ -272,20 +274,20 @@ INLINE void softmax(float *scores, int64_t count, float scale) {
     for (int64_t j = 0; j < count; j++) scores[j] *= share;
 }
 
-/* Let up to 12 rows of one sequence read it: out[i] becomes the sum of values, each weighted by how well its key answers
- * asking[i]. Both may be the same place. asking, keys, values, out: rows of `width`, a multiple of 8 */
-static void read_sequence(const row *asking, float *const *out, int rows, const row *keys, const row *values,
-                          int64_t count, int64_t width, float scale) {
+/* Attention of up to 12 queries over one sequence: out[i] = sum of values[j] weighted by the softmax of scale *
+ * queries[i] . keys[j]. queries[i] and out[i] may be the same memory. All rows have `width` numbers, a multiple of 8 */
+static void attend_rows(const row *queries, float *const *out, int rows, const row *keys, const row *values,
+                        int64_t count, int64_t width, float scale) {
     const int64_t step = (count + 7) / 8 * 8;
     float *scores = malloc(sizeof(float) * (size_t)(12 * step));
     row weight[12];
     for (int i = 0; i < rows; i += 3) {
-        const int m = (int)least(3, rows - i);
-        row left[MOST];
-        for (int p = 0; p < m; p++) left[p] = asking[i + p];
+        const int m = (int)smaller(3, rows - i);
+        row left[TILE];
+        for (int p = 0; p < m; p++) left[p] = queries[i + p];
         for (int64_t j = 0; j < count; j += 4) {
-            const int n = (int)least(4, count - j);
-            float result[MOST][MOST];
+            const int n = (int)smaller(4, count - j);
+            float result[TILE][TILE];
             any_dots(m, n, left, keys + j, width, result);
             for (int p = 0; p < m; p++)
                 for (int q = 0; q < n; q++) scores[(i + p) * step + j + q] = result[p][q];
@@ -297,24 +299,24 @@ static void read_sequence(const row *asking, float *const *out, int rows, const 
     }
     for (int64_t column = 0; column < width; column += 16)
         for (int i = 0; i < rows; i += 6)
-            any_sums((int)least(6, rows - i), width - column > 8, weight + i, values, column, count, out + i);
+            any_sums((int)smaller(6, rows - i), width - column > 8, weight + i, values, column, count, out + i);
     free(scores);
 }
 
-/* context[r] of head h = read[r][h] times the head's rows of w, plus bias. read: (rows, heads, width) */
-static void unfold(row read, row w, row bias, float *context, int64_t rows, int64_t width, int64_t heads) {
+/* context[r] of head h = weighted[r][h] times the head's rows of w, plus bias. weighted: (rows, heads, width) */
+static void unfold(row weighted, row w, row bias, float *context, int64_t rows, int64_t width, int64_t heads) {
     const int64_t size = width / heads, chunk = 24, parts = (rows + chunk - 1) / chunk;
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < heads * parts; task++) {
-        const int64_t head = task / parts, first = task % parts * chunk, last = least(first + chunk, rows);
+        const int64_t head = task / parts, first = task % parts * chunk, last = smaller(first + chunk, rows);
         for (int64_t j = head * size; j < (head + 1) * size; j += 4) {
-            row right[MOST];
+            row right[TILE];
             for (int q = 0; q < 4; q++) right[q] = w + (j + q) * width;
             for (int64_t r = first; r < last; r += 3) {
-                const int m = (int)least(3, last - r);
-                row left[MOST];
-                float result[MOST][MOST];
-                for (int p = 0; p < m; p++) left[p] = read + ((r + p) * heads + head) * width;
+                const int m = (int)smaller(3, last - r);
+                row left[TILE];
+                float result[TILE][TILE];
+                for (int p = 0; p < m; p++) left[p] = weighted + ((r + p) * heads + head) * width;
                 any_dots(m, 4, left, right, width, result);
                 for (int p = 0; p < m; p++)
                     for (int q = 0; q < 4; q++) context[(r + p) * width + j + q] = result[p][q] + (bias ? bias[j + q] : 0.0f);
@@ -323,98 +325,99 @@ static void unfold(row read, row w, row bias, float *context, int64_t rows, int6
     }
 }
 
-/* Where the tokens of a batch are. */
+/* The packed rows of the sequences of a batch. */
 typedef struct {
-    const int64_t *seats; /* (sequences, longest) row of each token of a sequence, those that ask first */
+    const int64_t *slots; /* (sequences, longest) packed row of each token of a sequence, active ones first */
     int64_t longest;
-    const int64_t *lengths, *asking; /* (sequences) tokens of each, and how many of them ask */
+    const int64_t *lengths, *queries; /* (sequences) numbers of tokens and of queries */
     int64_t sequences;
 } layout;
 
 /* The absorbed form of attention.
  *
- * query: (active, width); states: (tokens, width), rows apart by their steps; key_weight, value_weight: (width, width);
- * value_bias may be null; folded: (active, heads, width) to work in; context: (active, width), the answer.
+ * query: (active, width); states: (tokens, width), with row strides query_step and states_step; key_weight,
+ * value_weight: (width, width); value_bias may be null; folded: (active, heads, width), workspace; context:
+ * (active, width), the output.
  */
 static void attend_absorbed(row query, int64_t query_step, row states, int64_t states_step, row key_weight,
                             row value_weight, row value_bias, const layout *batch, int64_t active, int64_t width,
                             int64_t heads, float scale, float *folded, float *context) {
     int64_t most = 0;
-    for (int64_t s = 0; s < batch->sequences; s++) most = batch->asking[s] > most ? batch->asking[s] : most;
-    /* Rows that are read together share their loads; a lone sequence is cut finer, so that every thread has a part. */
+    for (int64_t s = 0; s < batch->sequences; s++) most = batch->queries[s] > most ? batch->queries[s] : most;
+    /* Queries of one chunk share their loads; with few sequences chunks are smaller, so that every thread has one. */
     const int64_t chunk = batch->sequences < 4 ? 6 : 12, parts = (most * heads + chunk - 1) / chunk;
     fold(query, query_step, key_weight, folded, active, width, heads);
 #pragma omp for schedule(dynamic) collapse(2)
     for (int64_t s = 0; s < batch->sequences; s++)
         for (int64_t part = 0; part < parts; part++) {
-            const int64_t first = part * chunk, rows = least(chunk, batch->asking[s] * heads - first);
+            const int64_t first = part * chunk, rows = smaller(chunk, batch->queries[s] * heads - first);
             if (rows <= 0) continue;
-            const int64_t *seat = batch->seats + s * batch->longest, length = batch->lengths[s];
-            row memory[length], asking[12];
+            const int64_t *slot = batch->slots + s * batch->longest, length = batch->lengths[s];
+            row keys[length], queries[12];
             float *out[12];
-            for (int64_t j = 0; j < length; j++) memory[j] = states + seat[j] * states_step;
+            for (int64_t j = 0; j < length; j++) keys[j] = states + slot[j] * states_step;
             for (int64_t i = 0; i < rows; i++)
-                asking[i] = out[i] = folded + (seat[(first + i) / heads] * heads + (first + i) % heads) * width;
-            read_sequence(asking, out, (int)rows, memory, memory, length, width, scale);
+                queries[i] = out[i] = folded + (slot[(first + i) / heads] * heads + (first + i) % heads) * width;
+            attend_rows(queries, out, (int)rows, keys, keys, length, width, scale);
         }
     unfold(folded, value_weight, value_bias, context, active, width, heads);
 }
 
 void hashee_attend(row query, int64_t query_step, row states, int64_t states_step, row key_weight, row value_weight,
-                   row value_bias, const int64_t *seats, int64_t longest, const int64_t *lengths, const int64_t *asking,
-                   int64_t sequences, int64_t active, int64_t width, int64_t heads, float scale, float *folded,
-                   float *context, int threads) {
-    const layout batch = {seats, longest, lengths, asking, sequences};
+                   row value_bias, const int64_t *slots, int64_t longest, const int64_t *lengths,
+                   const int64_t *queries, int64_t sequences, int64_t active, int64_t width, int64_t heads,
+                   float scale, float *folded, float *context, int threads) {
+    const layout batch = {slots, longest, lengths, queries, sequences};
 #pragma omp parallel num_threads(threads)
     attend_absorbed(query, query_step, states, states_step, key_weight, value_weight, value_bias, &batch, active, width,
                     heads, scale, folded, context);
 }
 
-/* The plain form. query: (active, width); keys, values: (tokens, width); context: (active, width), the answer. */
+/* The plain form. query: (active, width); keys, values: (tokens, width); context: (active, width), the output. */
 static void attend_plain(row query, row keys, row values, const layout *batch, int64_t width, int64_t heads, float scale,
                          float *context) {
     const int64_t size = width / heads;
 #pragma omp for schedule(dynamic) collapse(2)
     for (int64_t s = 0; s < batch->sequences; s++)
         for (int64_t head = 0; head < heads; head++) {
-            const int64_t *seat = batch->seats + s * batch->longest, length = batch->lengths[s];
+            const int64_t *slot = batch->slots + s * batch->longest, length = batch->lengths[s];
             row key[length], value[length];
             for (int64_t j = 0; j < length; j++) {
-                key[j] = keys + seat[j] * width + head * size;
-                value[j] = values + seat[j] * width + head * size;
+                key[j] = keys + slot[j] * width + head * size;
+                value[j] = values + slot[j] * width + head * size;
             }
-            for (int64_t first = 0; first < batch->asking[s]; first += 12) {
-                const int64_t rows = least(12, batch->asking[s] - first);
-                row asking[12];
+            for (int64_t first = 0; first < batch->queries[s]; first += 12) {
+                const int64_t rows = smaller(12, batch->queries[s] - first);
+                row queries[12];
                 float *out[12];
                 for (int64_t i = 0; i < rows; i++) {
-                    asking[i] = query + seat[first + i] * width + head * size;
-                    out[i] = context + seat[first + i] * width + head * size;
+                    queries[i] = query + slot[first + i] * width + head * size;
+                    out[i] = context + slot[first + i] * width + head * size;
                 }
-                read_sequence(asking, out, (int)rows, key, value, length, size, scale);
+                attend_rows(queries, out, (int)rows, key, value, length, size, scale);
             }
         }
 }
 
-/* Layers with their norms after the sums, one after the other.
+/* Post-norm layers, one after the other.
  *
  * states: (tokens, width), of which layer l updates the first active[l]; weights: 15 of each layer, those of queries,
- * keys (without a bias, which the softmax cancels) and values, and those of `rest`; epsilons: two of each; absorbs: which
- * layers take the absorbed form; asking: (layers, sequences); room: for active[0] rows of 3 width + inner, and for as
- * many of heads * width or, if a layer takes the plain form, for two times (tokens, width).
+ * keys (without a bias, which the softmax cancels), values and `post_attention`; epsilons: two of each; absorbed: which
+ * layers take the absorbed form; queries: (layers, sequences); workspace: active[0] rows of 3 width + inner, and as
+ * many of heads * width or, if a layer takes the plain form, two times (tokens, width) if that is more.
  */
 void hashee_layers(float *states, const row *weights, const float *epsilons, const int64_t *active,
-                   const int64_t *absorbs, const int64_t *seats, int64_t longest, const int64_t *lengths,
-                   const int64_t *asking, int64_t sequences, int64_t layers, int64_t tokens, int64_t width,
-                   int64_t inner, int64_t heads, float scale, float *room, int threads) {
-    float *query = room, *context = query + active[0] * width, *attended = context + active[0] * width;
+                   const int64_t *absorbed, const int64_t *slots, int64_t longest, const int64_t *lengths,
+                   const int64_t *queries, int64_t sequences, int64_t layers, int64_t tokens, int64_t width,
+                   int64_t inner, int64_t heads, float scale, float *workspace, int threads) {
+    float *query = workspace, *context = query + active[0] * width, *attended = context + active[0] * width;
     float *expanded = attended + active[0] * width, *folded = expanded + active[0] * inner;
 #pragma omp parallel num_threads(threads)
     for (int64_t l = 0; l < layers; l++) {
-        const layout batch = {seats, longest, lengths, asking + l * sequences, sequences};
+        const layout batch = {slots, longest, lengths, queries + l * sequences, sequences};
         const row *own = weights + 15 * l;
         product(states, width, own[0], own[1], query, active[l], width, width);
-        if (absorbs[l]) {
+        if (absorbed[l]) {
             attend_absorbed(query, width, states, width, own[2], own[3], own[4], &batch, active[l], width, heads, scale,
                             folded, context);
         } else {
@@ -423,7 +426,7 @@ void hashee_layers(float *states, const row *weights, const float *epsilons, con
             product(states, width, own[3], own[4], values, tokens, width, width);
             attend_plain(query, keys, values, &batch, width, heads, scale, context);
         }
-        rest(context, width, states, width, own + 5, epsilons + 2 * l, attended, expanded, states, active[l], width,
-             inner);
+        post_attention(context, width, states, width, own + 5, epsilons + 2 * l, attended, expanded, states, active[l],
+                       width, inner);
     }
 }

@@ -1,6 +1,6 @@
-"""The user's cache folder for compiled kernels: whatever lies in it is executed, so nobody else may write there.
+"""The user's cache folder for compiled kernels: its files are executed, so other users must not write to it.
 
-A library's name ends in the digest of its bytes, so that one that was cut short or changed is seen before it is loaded.
+A library's name ends in the digest of its bytes, so that a truncated or changed file is detected before it is loaded.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Store:
-    """An open private folder. All paths are relative to it, so nobody can put another folder in its place."""
+    """An open private folder. All paths are relative to it, so another user cannot replace the folder."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def libraries(self, key: str) -> Iterator[bytes]:
-        """Yield the sound libraries that were kept for a source, and remove those that are not."""
+        """Yield the intact libraries that were kept for a source, and remove damaged ones."""
         for name in sorted(os.listdir(self.descriptor)):  # noqa: PTH208  # an open folder, not a path
             if name.startswith(f"kernels-{key}-"):
                 compiled = self._read(name)
@@ -37,7 +37,7 @@ class Store:
                     self.remove(name)
 
     def _read(self, name: str) -> bytes | None:
-        """Return the bytes of a regular file that we own and nobody else may write to."""
+        """Return the bytes of a regular file that only this user owns and may write to."""
         try:
             # Without O_NONBLOCK a named pipe would wait for its writer.
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.descriptor)
@@ -61,7 +61,7 @@ class Store:
             self.remove(unfinished)
 
     def discard(self, key: str, compiled: bytes) -> None:
-        """Remove a library that turned out to be of no use."""
+        """Remove a library that cannot be used."""
         self.remove(_name(key, compiled))
 
     def remove(self, name: str) -> None:
@@ -87,7 +87,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def opened_store() -> Iterator[Store]:
-    """Open the cache folder, making it if need be; raise HasheeError or OSError where it cannot be private."""
+    """Open the cache folder, creating it if needed; raise HasheeError or OSError if it cannot be private."""
     folder = cache_folder()
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileExistsError):
@@ -103,7 +103,7 @@ def opened_store() -> Iterator[Store]:
 
 
 def _make_private(descriptor: int, folder: Path) -> None:
-    """Shut others out of an open folder, and drop kernels that they could have put there."""
+    """Take other users' access to an open folder away, and remove kernels that they could have written."""
     about = os.fstat(descriptor)
     if about.st_uid != os.getuid():
         raise HasheeError(f"{folder} belongs to user {about.st_uid}, not to {os.getuid()}; set XDG_CACHE_HOME")

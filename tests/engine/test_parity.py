@@ -115,13 +115,13 @@ def test_every_form_of_attention_equals_reference(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[int] = []
-    after_attention = hashee.engine.block._after_attention
+    post_attention = hashee.engine.block._post_attention
 
     def counted(block: Block, dropout: Any, context: Tensor, active: Tensor) -> Tensor:
         parts.append(len(active))
-        return after_attention(block, dropout, context, active)
+        return post_attention(block, dropout, context, active)
 
-    monkeypatch.setattr(hashee.engine.block, "_after_attention", counted)
+    monkeypatch.setattr(hashee.engine.block, "_post_attention", counted)
     monkeypatch.setattr(hashee.engine.block, "SLICE", 7)
     # Parts are still too large for the kernels of few rows.
     for module in (hashee.engine.block, hashee.engine.fused, hashee.engine.linear):

@@ -130,7 +130,7 @@ def test_all_tokens_exiting_at_once_leaves_the_embeddings(tmp_path: Path) -> Non
     assert distance(model, exported, make_batch(model, make_mask("mixed lengths"))) <= TOLERANCE
 
 
-def test_answers_do_not_depend_on_neighbours(tmp_path: Path) -> None:
+def test_outputs_do_not_depend_on_neighbours(tmp_path: Path) -> None:
     model = make_bert()
     exported = load(export_onnx(model, tmp_path / "out"))
     batch = make_batch(model, make_mask("mixed lengths"))

@@ -27,7 +27,7 @@ from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjecti
 from hashee.engine.plan import LayerPlan, Plan
 
 SLICE = 1024
-"""Rows that pass the feed-forward together, so that what lies between its products stays in cache."""
+"""Rows that pass the post-attention part together, so that its intermediate states stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,15 @@ def apply_block(
             layout = layer if part.window is None else within_window(layer, part.window)
             context = attend(query, projected.key, projected.value, layout, attention)
     if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
-        return LayerOutput(_after_attention(block, dropout, context, active), projected)
+        return LayerOutput(_post_attention(block, dropout, context, active), projected)
     # After attention every row is computed independently of the others.
     parts = math.ceil(layer.active / SLICE)
     slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
-    return LayerOutput(torch.cat([_after_attention(block, dropout, *rows) for rows in slices]), projected)
+    return LayerOutput(torch.cat([_post_attention(block, dropout, *rows) for rows in slices]), projected)
 
 
-def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
-    """Run the output projection, the feed-forward and the norms. context, active: (rows, width), as the result."""
+def _post_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
+    """Run the output projection, the feed-forward and the norms. context, active, output: (rows, width)."""
     if dropout == Dropout() and (kernel := _post_attention_kernel(block, context, active)) is not None:
         return kernel()
     attended = drop(project(block.attention.output, context), dropout.attention_output) + active

@@ -29,12 +29,12 @@ def describe_machine(threads: int) -> dict[str, Any]:
     }
 
 
-def memory_mb(kind: str) -> float | None:
+def memory_mb(field: str) -> float | None:
     """Return a line of /proc/meminfo (MemTotal, MemAvailable) in 10^6 bytes, if the system has it."""
     path = Path("/proc/meminfo")
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith(f"{kind}:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return None
 

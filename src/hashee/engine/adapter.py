@@ -139,7 +139,7 @@ class Adapter(ABC):
     def position_terms(
         self, encoder: Any, tokens: PackedTokens, columns: Tensor, hidden: Tensor
     ) -> Mapping[str, PositionTerms]:
-        """Return how positions enter the scores, by the `kind` of a layer's attention; empty if they do not.
+        """Return how positions enter the scores, by the `attention_type` of a layer; empty if they do not.
 
         columns: as in `position_bias`; hidden: (tokens, width) input of the first layer.
         """

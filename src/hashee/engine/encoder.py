@@ -78,7 +78,7 @@ class Network:
     """Probability with which a block is skipped in training."""
 
     def is_last(self, number: int) -> bool:
-        """Say whether a block is the last one."""
+        """Return whether a block is the last one."""
         return number + 1 == len(self.blocks)
 
 
@@ -105,7 +105,7 @@ class EncoderState:
     reads: Reads
     next_block: int = 0
     terms: Mapping[str, PositionTerms] = field(default_factory=dict)
-    """How positions enter the scores, by the `kind` of a layer's attention."""
+    """How positions enter the scores, by the `attention_type` of a layer."""
     cached: Mapping[Module, Projected | LookedUp] = field(default_factory=dict)
     """Projections that later blocks need not compute, by `_weights_key`."""
 
@@ -171,7 +171,7 @@ class EncoderState:
             self,
             hidden=self.hidden.index_select(0, kept.rows),
             plan=kept.plan,
-            terms={kind: term.select(kept.rows, kept.sequences, longest) for kind, term in self.terms.items()},
+            terms={name: term.select(kept.rows, kept.sequences, longest) for name, term in self.terms.items()},
             cached={key: cached.select(kept.rows) for key, cached in self.cached.items()},
         )
 
@@ -290,7 +290,7 @@ def _run_block(state: EncoderState, in_place: bool) -> EncoderState:
     # A block whose tokens are all frozen has nothing to do.
     if plan.active[block.layer] and not (network.layer_drop and torch.rand(()) < network.layer_drop):
         weights = _weights_key(block)
-        terms = state.terms.get(block.attention.kind)
+        terms = state.terms.get(block.attention.attention_type)
         output = _layer_function(network.layers[number])(block, hidden, plan, terms, cached.pop(weights, None))
         hidden = _with_updated(output.updated, hidden, in_place)
         if network.runs[weights] > 1 and output.projected is not None:

@@ -107,8 +107,8 @@ class AttentionPart:
     output: Module
     heads: int
     scale: float
-    kind: str = ""
-    """Type of the layer's attention: the key into the adapter's `position_terms`."""
+    attention_type: str = ""
+    """Key into the adapter's `position_terms`, where layers differ."""
     window: int | None = None
     """Tokens attend to keys at most this many columns of the input away; None: to all."""
 

@@ -51,7 +51,7 @@ def active_queries(graph: Graph, packing: Packing, layer: int, bias: str | None)
         key_slots=packing.slots,
         mask=packing.mask,
         pairs=g.node("Mul", g.node("Mul", packing.batch, packing.longest), width),
-        # Slots past a sequence's last active token hold rows that are no queries; any query can stand there.
+        # Slots past a sequence's last active token hold rows that are no queries; any query may take them.
         query_slots=g.node("Min", g.slice(packing.slots, start, width, axis=1), last),
         slot_of_row=g.node("Add", g.node("Mul", sequence, width), rank),
         bias=None if bias is None else g.slice(bias, start, width, axis=1),

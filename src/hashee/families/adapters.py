@@ -40,7 +40,7 @@ def adapter_for(config: PreTrainedConfig | type[PreTrainedConfig] | Any) -> Adap
 
 
 def head_reads_first_row(model_or_config: Any) -> bool:
-    """Tell whether the head of a model, converted or not, reads the first position only; a config has no head."""
+    """Return whether the head of a model, converted or not, reads the first position only; a config has no head."""
     if isinstance(model_or_config, PreTrainedConfig):
         return False
     encoder = getattr(model_or_config, "hashed_encoder", None)

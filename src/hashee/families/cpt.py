@@ -189,13 +189,19 @@ class CptModel(BartModel):
         states: Any = getattr(encoder_outputs, "hidden_states", None)
         if shared != depth and states is None:
             raise ValueError(f"the decoder reads layer {shared} of {depth}: encoder_outputs needs its hidden_states")
-        read = BaseModelOutput(
+        shared_outputs = BaseModelOutput(
             last_hidden_state=encoder_outputs[0] if shared == depth else states[shared],
             hidden_states=states,
             attentions=getattr(encoder_outputs, "attentions", None),
         )
         outputs: Seq2SeqModelOutput = super().forward(
-            input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, read, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            shared_outputs,
+            return_dict=True,
+            **kwargs,
         )
         outputs.encoder_last_hidden_state = encoder_outputs[0]
         return outputs

@@ -41,7 +41,7 @@ class ModernBertAdapter(Adapter):
                 attention.Wo,
                 heads=attention.config.num_attention_heads,
                 scale=attention.head_dim**-0.5,
-                kind=layer.attention_type,
+                attention_type=layer.attention_type,
                 window=attention.config.sliding_window if layer.attention_type == LOCAL else None,
             ),
             attention_norm=layer.attn_norm,
@@ -69,11 +69,11 @@ class ModernBertAdapter(Adapter):
         self, encoder: Any, tokens: PackedTokens, columns: Tensor, hidden: Tensor
     ) -> Mapping[str, PositionTerms]:
         terms = {}
-        for kind in {layer.attention_type for layer in encoder.layers}:
-            angles = encoder.rotary_emb(hidden, tokens.positions, kind)
+        for attention_type in {layer.attention_type for layer in encoder.layers}:
+            angles = encoder.rotary_emb(hidden, tokens.positions, attention_type)
             # Both halves of a head are rotated by the same angles.
             cosine, sine = (values.squeeze(0).chunk(2, dim=-1)[0] for values in angles)
-            terms[kind] = PositionTerms(rotary=(cosine, sine))
+            terms[attention_type] = PositionTerms(rotary=(cosine, sine))
         return terms
 
     def final_norm(self, encoder: Any) -> Module | None:

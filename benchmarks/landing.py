@@ -80,7 +80,7 @@ def landings(run: Run, work: Path, hashes: Sequence[str], deal: int | None) -> I
         for speedup in SPEEDUPS:
             asked = FitSettings(output=work / "unused", speedup=speedup, **settings)
             table = table_for(kind, asked, inputs, model)
-            reached = count_flops(model.config, test, table, reads_first_row=True).executed_speedup
+            reached = count_flops(model.config, test, table, reads_first_row=True).speedup
             yield {
                 "task": run.task,
                 "hash": kind,

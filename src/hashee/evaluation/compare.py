@@ -190,7 +190,7 @@ class _Fits:
             hash=plan.hash,
             layers=plan.layers,
             asked=plan.asked,
-            speedup=fmean(run.macs.executed_speedup for run in runs),
+            speedup=fmean(run.macs.speedup for run in runs),
             macs=fmean(run.macs.executed_per_text for run in runs),
             seconds=sum(run.seconds.total for run in runs),
             folder=str(self._seed_folder(self.seeds[best]) / plan.name),

@@ -9,8 +9,8 @@ from hashee.evaluation.answers import Agreement, Timing
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount
 
-FORMAT = 1
-"""Version of evaluation.json."""
+FORMAT = 2
+"""Version of evaluation.json; in the first, `speedup` was the paper's count and `executed_speedup` the executed one."""
 
 
 @dataclass(frozen=True)

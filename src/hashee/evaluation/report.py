@@ -46,7 +46,7 @@ def _headline(evaluation: Measurements) -> str:
     if saved is not None:
         cards.append((f"{saved:.2f}x", "fewer multiply-accumulates executed than by the dense model"))
     elif evaluation.model.table is not None:
-        cards.append((f"{evaluation.cost.executed_speedup:.2f}x", "fewer multiply-accumulates than at full depth"))
+        cards.append((f"{evaluation.cost.speedup:.2f}x", "fewer multiply-accumulates than at full depth"))
     if evaluation.measured_speedup is not None and evaluation.measured_range is not None:
         low, high = evaluation.measured_range
         note = f"the texts per second of the dense model in transformers ({low:.2f} to {high:.2f} over the rounds)"

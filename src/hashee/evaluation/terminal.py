@@ -89,7 +89,7 @@ def _counted(evaluation: Measurements) -> str | None:
         return None
     cost = evaluation.cost
     return (
-        f"counted speed-up over full depth: {cost.speedup:.2f}x by the paper's count, {cost.executed_speedup:.2f}x as "
+        f"counted speed-up over full depth: {cost.paper_speedup:.2f}x by the paper's count, {cost.speedup:.2f}x as "
         f"executed; {cost.speedup_vs_bert_base:.2f}x over 12-layer BERT-base by the paper's count"
     )
 

@@ -96,12 +96,12 @@ def _answers(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> 
 
 def _head(model: Any, folder: Path) -> tuple[str, Any]:
     """Return the name of a model's class and its config."""
-    from hashee.cli.shared import load_config
+    from hashee.hf.opening import open_config
 
     config = getattr(model, "config", None)
     if config is not None:
         return type(model).__name__, config
-    config = load_config(str(folder))
+    config = open_config(str(folder))
     return (config.architectures or ["a model of no known class"])[0], config
 
 

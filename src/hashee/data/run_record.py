@@ -113,7 +113,7 @@ class MacsRecord:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "MacsRecord":
-        """Read the counts, also from files in which `speedup` was the paper's and `executed_speedup` the executed one."""
+        """Read the counts, also of files in which `speedup` was by the paper's count, beside `executed_speedup`."""
         if "executed_speedup" in values:
             former = {"speedup": values["executed_speedup"], "paper_speedup": values.get("speedup", 0.0)}
             values = dict(values) | former

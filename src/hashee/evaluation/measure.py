@@ -21,7 +21,7 @@ from hashee.errors import InputError
 from hashee.evaluation.answers import agreement, answer, confidence, losses, spread, time_rounds
 from hashee.evaluation.evaluation import Evaluation
 from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
-from hashee.evaluation.opening import Array, Opened, open_dense, open_model
+from hashee.evaluation.opening import Array, Opened, open_model, open_reference
 from hashee.evaluation.settings import AUTO, EvaluateSettings
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount, count_flops
@@ -76,7 +76,7 @@ def evaluate(
         source = _dense_source(settings, opened, run)
         dense = None
         if source is not None:
-            other = open_dense(source, data.task, settings, getattr(opened.model, "device", "cpu"))
+            other = open_reference(source, data.task, settings, getattr(opened.model, "device", "cpu"))
             dense = _answered(other.cut_at(max_length), examples, other.layers, not settings.quiet)
         models = [each.opened for each in (answered, dense) if each is not None]
         timings = time_rounds(models, examples, settings.rounds, settings.timed_texts) if settings.rounds else []

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
 from hashee.data.encoding import Encoder
-from hashee.data.run_record import read_run
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
@@ -28,13 +26,11 @@ from hashee.export.folder import DESCRIPTION, GRAPH
 from hashee.export.loading import load
 from hashee.export.runtime import ExportedModel
 from hashee.families import Adapter, adapter_for
-from hashee.hf.model import HashedModel, check_finite
+from hashee.hf.model import HashedModel
+from hashee.hf.opening import open_config, open_dense, open_tokenizer
 from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
-from hashee.hf.pretrained import read_pretrained
 from hashee.packages import require
 from hashee.tables.table import ExitTable
-
-__all__ = ["Opened", "open_dense", "open_model", "read_run"]
 
 Array = NDArray[Any]
 Run = Callable[[dict[str, Array]], Array]
@@ -108,18 +104,18 @@ def open_model(source: Any, task: Task, settings: EvaluateSettings, tokenizer: A
     source = str(source)
     if settings.backend != "torch":
         return _on_backend(Path(source), task, settings, tokenizer)
-    config = _config(source)
+    config = open_config(source, "model")
     check_head((config.architectures or ["model without a head"])[0], config, task, source)
     if getattr(config, "hashee", None) is None:
         if settings.quantize is not None:
             raise UnsupportedOption(f"quantize is for models with exits; the model in {source} is dense")
-        model = _dense(source, task)
+        model = open_dense(source, head_for(task))
     else:
         model = load(source, quantize=settings.quantize)
     return _in_torch(model, task, settings, tokenizer)
 
 
-def open_dense(source: str, task: Task, settings: EvaluateSettings, device: Any) -> Opened:
+def open_reference(source: str, task: Task, settings: EvaluateSettings, device: Any) -> Opened:
     """Open the dense model that a model is compared with."""
     opened = open_model(source, task, replace(settings, backend="torch", quantize=None))
     opened.model.to(device)
@@ -163,7 +159,7 @@ def _on_backend(folder: Path, task: Task, settings: EvaluateSettings, tokenizer:
 
 def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, tokenizer: Any) -> Opened:
     folder = str(model.folder)
-    config = _config(folder)
+    config = open_config(folder, "model")
     axes = len(model.description["outputs"].get("logits", ()))
     if axes != (3 if task.kind is Kind.TAGS else 2):
         raise InputError(
@@ -196,26 +192,9 @@ def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
     raise CheckpointError(f"the graph in {model.folder} holds no exit table; export the model again")
 
 
-def _dense(source: str, task: Task) -> Any:
-    """Load a dense model with all of its head; what transformers would only report missing is an error."""
-    auto_class: Any = getattr(transformers, f"AutoModel{head_for(task)}")
-    model, info = read_pretrained(auto_class, source, "model", dtype=torch.float32, output_loading_info=True)
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise CheckpointError(f"{source} lacks {len(missing)} weights, such as {missing[0]}; save the model again")
-    check_finite(model, source)
-    return model
-
-
-def _config(source: str) -> Any:
-    if Path(source).is_dir() and not (Path(source) / "config.json").exists():
-        raise CheckpointError(f"{source} holds no config.json; name the folder of a model")
-    return read_pretrained(AutoConfig, source, "model")
-
-
 def _tokenizer(model: Any) -> Any:
     source = model.config.name_or_path
     hashed = isinstance(model, HashedModel)
     if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
-    return model.tokenizer if hashed else read_pretrained(AutoTokenizer, source, "tokenizer")
+    return model.tokenizer if hashed else open_tokenizer(source)

@@ -54,7 +54,7 @@ COMMANDS = (
     DeferredCommand(
         "speed",
         "hashee.cli.speed:speed",
-        "Clock hashee and its peers side by side on the same texts, each in its own process, in interleaved rounds.",
+        "Clock hashee and baselines side by side on the same texts, each in its own process, in interleaved rounds.",
     ),
 )
 """The help of each is the first line of its function's docstring, which a test compares."""

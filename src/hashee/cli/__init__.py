@@ -39,7 +39,9 @@ COMMANDS = (
         "Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost.",
     ),
     DeferredCommand(
-        "predict", "hashee.cli.predict:predict", "Answer every text of a file with a converted model, as lines of JSON."
+        "predict",
+        "hashee.cli.predict:predict",
+        "Predict every text of a file with a converted model, as lines of JSON.",
     ),
     DeferredCommand(
         "flops",

@@ -33,13 +33,13 @@ from hashee.packages import require
 from hashee.tables.table import ExitTable
 
 Array = NDArray[Any]
-Run = Callable[[dict[str, Array]], Array]
-"""From arrays (batch, length) by name to answers (batch, ...)."""
+RunBatch = Callable[[dict[str, Array]], Array]
+"""From arrays (batch, length) by name to outputs (batch, ...)."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that answers a task, on whatever runtime, and what must be known of it."""
+    """A model with a head for a task, on whatever runtime, and what must be known of it."""
 
     source: str
     """Its folder; its class if it was given as an object that has none."""
@@ -48,8 +48,8 @@ class Opened:
     tokenizer: Any
     task: Task
     order: list[int]
-    """The output that answers for each label of the task: (labels,)."""
-    run: Run
+    """The output that stands for each label of the task: (labels,)."""
+    run: RunBatch
     table: ExitTable | None
     """None for a dense model, which transformers runs."""
     reads_first_row: bool = False
@@ -74,8 +74,8 @@ class Opened:
     def predict(self, texts: Sequence[Text], progress: bool) -> Iterator[Array]:
         """Yield the logits for each text, with the outputs in the model's own order: (outputs,)."""
         if self.table is not None:
-            answers: Iterator[Array] = self.model.predict(texts, tokenizer=self.tokenizer, progress=progress)
-            return answers
+            logits: Iterator[Array] = self.model.predict(texts, tokenizer=self.tokenizer, progress=progress)
+            return logits
         scorer = Scorer(self.run, self.encoder.max_length, self.adapter.token_types, exit_layers=None)
         return predict(scorer, texts, self.tokenizer, Batching(), progress)
 
@@ -89,7 +89,7 @@ class Opened:
 
 
 def open_model(source: Any, task: Task, settings: EvaluateSettings, tokenizer: Any = None) -> Opened:
-    """Open a folder or take a model, and check that it can answer the task.
+    """Open a folder or take a model, and check that it has a head for the task.
 
     source: a folder that `hashee fit`, `save_pretrained` or `export_onnx` wrote, a Hub id of a dense model, or any of
     the models that these give.

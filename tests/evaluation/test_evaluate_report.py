@@ -211,7 +211,11 @@ def test_errors_come_first_and_right_predictions_are_marked(evaluation: Evaluati
         (Kind.CLASSES, (False,), "1 error"),
         (Kind.CLASSES, (False, False), "2 errors, the most confident first"),
         (Kind.TAGS, (False, False), "2 errors, the largest loss first"),
-        (Kind.LABELS, (True, True), "no errors; 2 right predictions with the largest loss, as there are no more errors"),
+        (
+            Kind.LABELS,
+            (True, True),
+            "no errors; 2 right predictions with the largest loss, as there are no more errors",
+        ),
     ],
 )
 def test_the_order_of_the_worst_is_said(

@@ -82,7 +82,7 @@ def saved_with_checksums(model: Any, folder: Path, variant: str | None = None) -
 
 
 def _written(weights: Path, index: Path) -> list[Path]:
-    """Return the files that hold the weights, and what else decides the answers of a model."""
+    """Return the files that hold the weights, and what else decides the outputs of a model."""
     folder = weights.parent
     paths = [weights]
     if index.exists():

@@ -112,7 +112,7 @@ class HashedModel(Host):  # type: ignore[misc]
 
     @property
     def train_exit_table(self) -> ExitTable | None:
-        """The table that takes the other's place in `train()`, if there is one."""
+        """The table by which tokens exit in `train()`, if it is another one."""
         metadata = self.config.hashee["train_table"]
         if metadata is None:
             return None
@@ -151,9 +151,9 @@ class HashedModel(Host):  # type: ignore[misc]
         batching: Batching | None = None,
         progress: bool = True,
     ) -> Iterator[NDArray[Any]]:
-        """Yield the answer to each text in order, grouping texts into batches by what they will cost.
+        """Yield the output for each text in order, grouping texts into batches by what they will cost.
 
-        texts: any number of texts or pairs: a list, an iterator, or a file. Answers are logits, (labels,) for a text
+        texts: any number of texts or pairs: a list, an iterator, or a file. Outputs are logits, (labels,) for a text
         and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
         model's length. Memory is bounded by `batching`, so a million lines may pass through.
         """
@@ -344,7 +344,7 @@ def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
     own_class = model.config.hashee.get("model_class")
     if own_class not in (None, name_of_own_class(model.dense_class)):
         raise CheckpointError(
-            f"{source} was converted from a {own_class}, which may answer otherwise than {model.dense_class.__name__}; "
+            f"{source} was converted from a {own_class}, which may differ from {model.dense_class.__name__}; "
             "open it with hashee.hf.classes.hashed_class(your class).from_pretrained"
         )
     other_head = (model.config.architectures or [None])[0] != type(model).__name__

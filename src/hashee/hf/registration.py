@@ -52,7 +52,7 @@ def register_on_use() -> None:
 
 
 class _StandIn:
-    """Takes a config class's place in `AutoConfig` until the first config is read or made."""
+    """Stands for a config class in `AutoConfig` until the first config is read or made."""
 
     model_type: str
 

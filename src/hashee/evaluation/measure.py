@@ -116,7 +116,7 @@ def _complete(settings: EvaluateSettings | None, changes: dict[str, Any]) -> Eva
 
 
 def split_of(data: TaskData, settings: EvaluateSettings) -> tuple[str, tuple[str, ...]]:
-    """Return the split that is evaluated, and why it is, if nobody chose it and it is not test."""
+    """Return the split that is evaluated, and the reason if it is dev without having been chosen."""
     if settings.split is not None:
         return settings.split, ()
     if data.test is None or not len(data.test):

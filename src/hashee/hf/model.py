@@ -204,7 +204,7 @@ class HashedModel(Host):  # type: ignore[misc]
             model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
             settle_(model)
             check_loaded(model, info, source)
-        # They vouch for the files that were read, not for what the model becomes.
+        # They are those of the files that were read, and the model may change from now on.
         model.config.hashee.pop(ENTRY, None)
         folder = Path(source or "", kwargs.get("subfolder") or "")
         if source is not None and (folder / "tokenizer_config.json").exists():

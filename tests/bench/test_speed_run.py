@@ -1,5 +1,6 @@
 """Workers take turns, and whatever goes wrong with one of them is said and stops nobody else."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(workloads.MODELS, "test", save_tiny)
     monkeypatch.setattr(run, "load_workload", tiny_workload)
     monkeypatch.setattr(run, "SGEMM_SIZE", 128)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     yield
 
 

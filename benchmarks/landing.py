@@ -5,8 +5,8 @@ trained; importance is measured on the dense models that benchmarks/quality.py l
 
     HASHEE_DATA=... python benchmarks/landing.py --work out/quality
 
-With `--deals 4` the examples of all splits are put together and dealt out anew, four times, so that train, dev and test
-are of one kind: what is then left is the error of the method, without what changes from one split to the next.
+With `--shuffles 4` the examples of all splits are put together, shuffled and split again, four times, so that train,
+dev and test have one distribution: what is then left is the error of the method, without a shift between splits.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from quality import Run, data_of, settings_of
+from quality import StudyRun, data_of, settings_of
 
 from hashee.data import TaskData
 from hashee.data.fingerprint import fingerprint_of
@@ -39,40 +39,42 @@ def main() -> None:
     arguments.add_argument("--tasks", nargs="*", default=TASKS)
     arguments.add_argument("--work", type=Path, default=Path("out/quality"))
     arguments.add_argument("--hashes", nargs="*", default=HASHES)
-    arguments.add_argument("--deals", type=int, default=0, help="deal the examples of all splits out so many times")
-    arguments.add_argument("--output", type=Path, help="default: landing.json or landing-dealt.json of the results")
+    arguments.add_argument("--shuffles", type=int, default=0, help="shuffle the examples of all splits so many times")
+    arguments.add_argument(
+        "--output", type=Path, help="default: landing.json or landing-reshuffled.json of the results"
+    )
     options = arguments.parse_args()
-    output = options.output or Path(f"results/quality/landing{'-dealt' if options.deals else ''}.json")
+    output = options.output or Path(f"results/quality/landing{'-reshuffled' if options.shuffles else ''}.json")
     rows: list[dict[str, Any]] = []
     for task in options.tasks:
-        for deal in range(options.deals) if options.deals else (None,):
-            for row in landings(Run(task, "dense"), options.work, options.hashes, deal):
+        for shuffle in range(options.shuffles) if options.shuffles else (None,):
+            for row in landings(StudyRun(task, "dense"), options.work, options.hashes, shuffle):
                 rows.append(row)
                 print(row, flush=True)
                 output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def dealt_out(data: TaskData, deal: int) -> TaskData:
+def reshuffled(data: TaskData, seed: int) -> TaskData:
     """Return splits of the same sizes in which every example may be in any of them."""
     assert data.test is not None
     splits = [data.train, data.dev, data.test]
     texts = [text for split in splits for text in split.texts]
     targets = [target for split in splits for target in split.targets or ()]
-    order, everything = shuffled(len(texts), seed=deal), Examples(texts, targets)
+    order, everything = shuffled(len(texts), seed=seed), Examples(texts, targets)
     bounds = [0, *accumulate(map(len, splits))]
     train, dev, test = (part_of(everything, order[start:end]) for start, end in pairwise(bounds))
     return TaskData(data.task, train, dev, test, fingerprint_of(data.task, train, dev, test), data.notes)
 
 
-def landings(run: Run, work: Path, hashes: Sequence[str], deal: int | None) -> Iterator[dict[str, Any]]:
-    """Yield what the tables of a task reach on its test texts, or on those of a deal."""
-    data = data_of(run.task) if deal is None else dealt_out(data_of(run.task), deal)
+def landings(run: StudyRun, work: Path, hashes: Sequence[str], shuffle: int | None) -> Iterator[dict[str, Any]]:
+    """Yield what the tables of a task reach on its test texts, or on those of shuffled splits."""
+    data = data_of(run.task) if shuffle is None else reshuffled(data_of(run.task), shuffle)
     dense = work / run.label / "dense"
     settings = settings_of(run) | {"task": data}
     fit = Fit(FitSettings(output=work / "unused", dense=dense, **settings), data, current_processes())
     model = fit.backbone.load()
-    # Other examples than the model's own must not drive what was measured on those from its cache.
-    cache = dense if deal is None else work / "dealt" / f"{run.label}-{deal}"
+    # What is measured on other examples must not replace what the model's own cache holds.
+    cache = dense if shuffle is None else work / "reshuffled" / f"{run.label}-{shuffle}"
     inputs = TableInputs(fit.data, fit.train, fit.dev, fit.backbone, cache=cache)
     assert fit.data.test is not None
     test = [row.tolist() for row in fit.encoder(fit.data.test).ids]
@@ -80,7 +82,7 @@ def landings(run: Run, work: Path, hashes: Sequence[str], deal: int | None) -> I
         for speedup in SPEEDUPS:
             asked = FitSettings(output=work / "unused", speedup=speedup, **settings)
             table = table_for(kind, asked, inputs, model)
-            reached = count_flops(model.config, test, table, reads_first_row=True).executed_speedup
+            reached = count_flops(model.config, test, table, reads_first_row=True).speedup
             yield {
                 "task": run.task,
                 "hash": kind,
@@ -88,7 +90,7 @@ def landings(run: Run, work: Path, hashes: Sequence[str], deal: int | None) -> I
                 "reached": reached,
                 "off_percent": 100 * (reached / speedup - 1),
                 "exits_from": int(table.exit_layers.min()),
-            } | ({} if deal is None else {"deal": deal})
+            } | ({} if shuffle is None else {"shuffle": shuffle})
 
 
 if __name__ == "__main__":

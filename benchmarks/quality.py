@@ -60,7 +60,7 @@ PLAIN = FEW | {"rarity": 0.0}
 OVERALL = PLAIN | {"prior": "overall", "pseudo_counts": 5.0}
 """Rare types drawn towards the mean of all, the first way tried; runs with it are called `importance-overall...`."""
 FEW_OF_NEIGHBOURS = PLAIN | {"prior": "neighbours", "pseudo_counts": 2.0}
-"""What came closest to the dense model's answers on dev before training with exits."""
+"""What came closest to the dense model's predictions on dev before training with exits."""
 RECIPES: dict[str, dict[str, Any]] = {
     "importance-of-neighbours": PLAIN | {"prior": "neighbours"},
     "importance-signed": {"signed": True},
@@ -75,7 +75,7 @@ WITHOUT_LABELS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """A model that is fitted and measured."""
 
     task: str
@@ -92,25 +92,25 @@ class Run:
         return f"{self.task}/{backbone}-{self.name}-seed{self.seed}"
 
     @property
-    def dense(self) -> "Run":
+    def dense(self) -> "StudyRun":
         """The dense model that it starts from."""
         depth = self.settings.get("depth")
         name = "dense" if depth is None or self.name.startswith("static") else f"dense{depth}"
         return replace(self, name=name, settings={} if depth is None or name == "dense" else {"depth": depth})
 
 
-def at_cost(task: str, speedup: float, min_exit: int, kind: str = "importance", **more: Any) -> Run:
-    """Return a run with a table for a speed-up; see `Run` for what more there is."""
+def at_cost(task: str, speedup: float, min_exit: int, kind: str = "importance", **more: Any) -> StudyRun:
+    """Return a run with a table for a speed-up; see `StudyRun` for what more there is."""
     settings = {"hash": kind, "speedup": speedup, "min_exit": min_exit}
-    return Run(task, f"{kind}-{speedup:g}x-from{min_exit}", settings, **more)
+    return StudyRun(task, f"{kind}-{speedup:g}x-from{min_exit}", settings, **more)
 
 
-def equal_cost(task: str, speedup: float, min_exit: int, **more: Any) -> list[Run]:
+def equal_cost(task: str, speedup: float, min_exit: int, **more: Any) -> list[StudyRun]:
     """Return importance and frequency at the same cost."""
     return [at_cost(task, speedup, min_exit, kind, **more) for kind in ("importance", "frequency")]
 
 
-def variant(name: str, settings: dict[str, Any], run: Run) -> Run:
+def variant(name: str, settings: dict[str, Any], run: StudyRun) -> StudyRun:
     """Return a run by importance in one of the ways tried besides the default."""
     return replace(run, name=run.name.replace("importance", f"importance-{name}"), settings=run.settings | settings)
 
@@ -122,14 +122,14 @@ many = partial(variant, "many", {"pseudo_counts": 100.0})
 answer = partial(variant, "answer", FEW | {"signal": "answer"})
 
 
-def studies(gte: str) -> dict[str, list[Run]]:
+def studies(gte: str) -> dict[str, list[StudyRun]]:
     """Return what is run, the most telling first."""
     tasks = ("sst2", "mrpc", "stsb", "snli", "imdb", "scitail")
     first_layer = {"min_exit": 1}
     from_1 = [run for task in ("sst2", "mrpc", "stsb") for run in equal_cost(task, COST, 1)]
-    by_importance = [Run("sst2", "importance", {"hash": "importance"}, seed) for seed in (0, 1, 2)]
+    by_importance = [StudyRun("sst2", "importance", {"hash": "importance"}, seed) for seed in (0, 1, 2)]
     on_gte = [
-        Run("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
+        StudyRun("sst2", f"{kind}{depth}", {"hash": kind, "depth": depth}, backbone=gte)
         for depth in (12, 6)
         for kind in ("frequency", "importance")
     ]
@@ -137,10 +137,13 @@ def studies(gte: str) -> dict[str, list[Run]]:
         **{task: equal_cost(task, COST, 0) for task in tasks},
         "hashes": [
             *by_importance[:1],
-            *(Run("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random")),
-            *(Run("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
+            *(StudyRun("sst2", kind, {"hash": kind}) for kind in ("frequency", "mi", "clustered", "random")),
+            *(StudyRun("sst2", f"static{depth}", {"hash": NEVER, "depth": depth}) for depth in (3, 6)),
         ],
-        "sst2-seeds": [*by_importance[1:], *(Run("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2))],
+        "sst2-seeds": [
+            *by_importance[1:],
+            *(StudyRun("sst2", "frequency", {"hash": "frequency"}, seed) for seed in (1, 2)),
+        ],
         "mrpc-seeds": [run for seed in (1, 2) for run in equal_cost("mrpc", COST, 0, seed=seed)],
         "scitail-seeds": [run for seed in (1, 2) for run in equal_cost("scitail", COST, 0, seed=seed)],
         "scitail-whole": equal_cost(f"scitail{WHOLE}", COST, 0),
@@ -155,20 +158,23 @@ def studies(gte: str) -> dict[str, list[Run]]:
             *(plain(at_cost("mrpc", COST, 0, seed=seed)) for seed in (1, 2)),
             plain(at_cost("sst2", 2.4, 1)),
             plain(at_cost("sst2", 4, 0)),
-            plain(Run("sst2", "importance12", {"hash": "importance", "depth": 12}, backbone=gte)),
+            plain(StudyRun("sst2", "importance12", {"hash": "importance", "depth": 12}, backbone=gte)),
         ],
         "overall": [
             *map(overall, by_importance),
             *(overall(at_cost(task, COST, 0)) for task in tasks),
             overall(at_cost("mrpc", COST, 0, seed=1)),
-            *(overall(Run("sst2", "importance-from1", {"hash": "importance"} | first_layer, seed)) for seed in (0, 1)),
+            *(
+                overall(StudyRun("sst2", "importance-from1", {"hash": "importance"} | first_layer, seed))
+                for seed in (0, 1)
+            ),
         ],
         **{
-            f"{task}-recipes": [Run(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
+            f"{task}-recipes": [StudyRun(task, name, AT_ONE_COST | settings) for name, settings in recipes.items()]
             for task, recipes in (("mrpc", RECIPES), ("sst2", RECIPES | WITHOUT_LABELS))
         },
         "rarity": [
-            Run("scitail", f"importance-rarity{power:g}", AT_ONE_COST | {"rarity": power}) for power in (0.5, 2.0)
+            StudyRun("scitail", f"importance-rarity{power:g}", AT_ONE_COST | {"rarity": power}) for power in (0.5, 2.0)
         ],
         "pseudo-counts": [
             *map(few, by_importance),
@@ -181,11 +187,15 @@ def studies(gte: str) -> dict[str, list[Run]]:
             many(by_importance[1]),
         ],
         "answer": [answer(at_cost("scitail", COST, 0))],
-        "by-band": [Run("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
-        "neighbours": [Run("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
-        "sst2-longer": [Run("sst2", "importance-longer", {"hash": "importance", "epochs": 4}, seed) for seed in (0, 1)],
-        "longer": [overall(Run("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
-        "distilled": [overall(Run("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))],
+        "by-band": [StudyRun("scitail", "importance-by-band", AT_ONE_COST | PLAIN | {"pseudo_counts": 500.0})],
+        "neighbours": [StudyRun("sst2", "importance-of-neighbours-own", {"hash": "importance"} | FEW_OF_NEIGHBOURS)],
+        "sst2-longer": [
+            StudyRun("sst2", "importance-longer", {"hash": "importance", "epochs": 4}, seed) for seed in (0, 1)
+        ],
+        "longer": [overall(StudyRun("stsb", "importance-3x-from1-longer", AT_ONE_COST | first_layer | {"epochs": 9}))],
+        "distilled": [
+            overall(StudyRun("mrpc", "importance-from1-distilled", AT_ONE_COST | first_layer | {"distill": 0.5}))
+        ],
     }
 
 
@@ -212,7 +222,7 @@ class Study:
     results: Path
     work: Path
 
-    def run(self, run: Run) -> None:
+    def run(self, run: StudyRun) -> None:
         """Fit a model and write its result, unless that is there or another process is at it."""
         with self._alone(run, wait=False) as mine:
             if not mine or self._result(run).exists():
@@ -229,7 +239,7 @@ class Study:
                 self._write_inconsistent(run, fitted)
             shutil.rmtree(output, ignore_errors=True)
 
-    def _dense(self, run: Run) -> Path:
+    def _dense(self, run: StudyRun) -> Path:
         """Return the folder of a dense model, after fitting it if need be; others wait for it."""
         output = self.work / run.label
         with self._alone(run, wait=True):
@@ -237,7 +247,7 @@ class Study:
             Fit(settings, data_of(run.task), current_processes()).dense()
         return output / "dense"
 
-    def _write_inconsistent(self, run: Run, fitted: hashee.FitResult) -> None:
+    def _write_inconsistent(self, run: StudyRun, fitted: hashee.FitResult) -> None:
         """Measure a model that was fitted with one random table and runs with another: the paper's Rand-incons."""
         fit = Fit(FitSettings(output=self.work / run.label, **settings_of(run)), data_of(run.task), current_processes())
         table = ExitTable.at_random(fit.backbone.tokenizer, fit.backbone.depth, seed=run.seed + 1000)
@@ -254,7 +264,7 @@ class Study:
             replace(run, name="random-inconsistent"), fitted.run.to_dict() | {"metrics": metrics, "macs": asdict(macs)}
         )
 
-    def _write(self, run: Run, found: dict[str, Any]) -> None:
+    def _write(self, run: StudyRun, found: dict[str, Any]) -> None:
         kept = {name: value for name, value in found.items() if name not in ("history", "settings", "candidates")}
         kept["dev_by_epoch"] = [row["score"] for row in found["history"] if "score" in row]
         kept["dense"] = {name: value for name, value in found["dense"].items() if name in ("layers", "metrics")}
@@ -268,15 +278,15 @@ class Study:
         print(
             f"{run.label}: dev {metrics['dev']['score']:.4f} test {metrics['test']['score']:.4f} "
             f"dense {found['dense']['metrics']['dev']['score']:.4f} {found['dense']['metrics']['test']['score']:.4f} "
-            f"executed {macs['executed_speedup']:.3f}x paper {macs['speedup']:.3f}x",
+            f"executed {macs['speedup']:.3f}x paper {macs['paper_speedup']:.3f}x",
             flush=True,
         )
 
-    def _result(self, run: Run) -> Path:
+    def _result(self, run: StudyRun) -> Path:
         return self.results / f"{run.label}.json"
 
     @contextmanager
-    def _alone(self, run: Run, *, wait: bool) -> Iterator[bool]:
+    def _alone(self, run: StudyRun, *, wait: bool) -> Iterator[bool]:
         """Keep other processes from the same run; the system ends the lock with the process."""
         path = self.work / f"{run.label}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,13 +299,13 @@ class Study:
                 yield True
 
 
-def epochs_of(run: Run) -> tuple[int, int]:
+def epochs_of(run: StudyRun) -> tuple[int, int]:
     """Return the passes of the dense model and of the one with exits."""
     dense, hashed = EPOCHS.get(Path(run.backbone).name) or EPOCHS.get(run.task, USUAL_EPOCHS)
     return dense, run.settings.get("epochs", hashed)
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: StudyRun) -> dict[str, Any]:
     """Return what a run tells `hashee.fit`, but for where it writes."""
     own = {"task": data_of(run.task), "backbone": run.backbone, "seed": run.seed, "max_length": TOKENS.get(run.task)}
     return own | {"quiet": True} | run.settings

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The full matrix: both models, all workloads, all batch sizes, and training; JSON and plots go to results/speed/.
 # What is already there is kept, so an interrupted run goes on where it stopped; remove a file to measure it anew.
-#   benchmarks/run_all.sh [FOLDER [OPTION...]]   options go to every `hashee speed`, e.g. --rounds 3 --peers hashee
+#   benchmarks/run_all.sh [FOLDER [OPTION...]]   options go to every `hashee speed`, e.g. --rounds 3 --baselines hashee
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${HASHEE_DATA:?set HASHEE_DATA to the folder of datasets (SST-2, SNLI, IMDb)}"

@@ -1,4 +1,4 @@
-"""The published algorithm, as a peer, gives the right answers, and its operations are counted as it runs them."""
+"""The published algorithm, as a baseline, gives the right outputs, and its operations are counted as it runs them."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from architectures import VOCABULARY, make_exits, make_ids, make_mask, make_model, padded
-from hashee.bench.batches import Tokens
+from hashee.bench.baselines.authors import encode
+from hashee.bench.batches import TokenizedTexts
 from hashee.bench.cost import COSTS, Work
-from hashee.bench.peers.authors import encode
 from hashee.engine.reference import run_reference
 from hashee.tables.table import ExitTable
 
@@ -42,7 +42,7 @@ def work_of_mixed_lengths(exits: torch.Tensor, layers: int) -> tuple[Work, torch
     mask = make_mask("right")
     ids = padded(make_ids(), mask, model.config)
     rows = tuple(tuple(row[keep.bool()].tolist()) for row, keep in zip(ids, mask, strict=True))
-    tokens = Tokens(rows, tuple((0,) * len(row) for row in rows))
+    tokens = TokenizedTexts(rows, tuple((0,) * len(row) for row in rows))
     table = ExitTable.from_tensor(exits, num_layers=layers)
     return Work(model.config, layers, tokens, [list(range(len(rows)))], table), ids, mask
 

@@ -32,11 +32,11 @@ def slow(folder):
 
 workloads.MODELS["test"] = slow
 print("ready", file=sys.stderr, flush=True)
-run(Benchmark(model="test", peers=("hashee",)), None, None, Console())
+run(Benchmark(model="test", baselines=("hashee",)), None, None, Console())
 """
 
 
-def test_lines_name_peers_rounds_and_times(
+def test_lines_name_baselines_rounds_and_times(
     tiny: None,  # noqa: F811
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -44,9 +44,9 @@ def test_lines_name_peers_rounds_and_times(
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     light = ("plain", "coarse")
-    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3, 6), peers=light, rounds=2)
+    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3, 6), baselines=light, rounds=2)
     with shown_progress(Console(file=io.StringIO())) as report:
-        list(run_benchmark(benchmark, tmp_path, report, modules=("speed_test_peers",)))
+        list(run_benchmark(benchmark, tmp_path, report, modules=("speed_test_baselines",)))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "0:00: starting"
     assert any(re.match(r"\d+:\d\d, about \d+:\d\d left: batch 6, round 2 of 2: \w", line) for line in lines), lines
@@ -58,15 +58,15 @@ def test_lines_name_peers_rounds_and_times(
 
 def test_results_are_alone_on_their_stream(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     results = io.StringIO()
-    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3,), peers=("transformers",), rounds=1)
+    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3,), baselines=("transformers",), rounds=1)
     run(benchmark, None, None, Console(file=results, width=80))
     assert "starting" not in results.getvalue() and "texts/s" in results.getvalue()
     assert "0:00: starting" in capsys.readouterr().err
 
 
-def test_a_terminal_shows_the_peer_and_the_time(tiny: None) -> None:  # noqa: F811
+def test_a_terminal_shows_the_baseline_and_the_time(tiny: None) -> None:  # noqa: F811
     screen = io.StringIO()
-    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3,), peers=("transformers",), rounds=1)
+    benchmark = Benchmark(workload="tiny", model="test", batch_sizes=(3,), baselines=("transformers",), rounds=1)
     run(benchmark, None, None, Console(file=screen, width=80, force_terminal=True))
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "starting" in shown and "loading transformers" in shown and "left" in shown

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hashee.bench.batches import Tokens, cut, draw, pad
+from hashee.bench.baselines import BASELINES, REFERENCE, TRAINING_REFERENCE, Baseline, register, select
+from hashee.bench.batches import TokenizedTexts, cut, draw, pad
 from hashee.bench.cost import COSTS
-from hashee.bench.peers import PEERS, REFERENCE, TRAINING_REFERENCE, Peer, register, select
-from hashee.bench.protocol import Benchmark, Job, Row, Timing, add_ratios, fill_row
+from hashee.bench.protocol import Benchmark, ClockJob, Row, Timing, add_ratios, fill_row
 from hashee.bench.report import COLUMNS, as_table, read_json, speed_figure, write_json, write_plot
 from hashee.bench.workloads import load_workload
 from hashee.cost.machine import describe_machine
@@ -28,9 +28,11 @@ def row(name: str, *seconds: float, macs: int = 10**9, batch_size: int = 32) -> 
     return fill_row(blank, Timing(seconds, macs, 512.0), sgemm_gflops=8.0)
 
 
-def make_tokens(count: int = 50) -> Tokens:
+def make_tokens(count: int = 50) -> TokenizedTexts:
     lengths = [3 + (7 * number) % 19 for number in range(count)]
-    return Tokens(tuple(tuple(range(1, length + 1)) for length in lengths), tuple((0,) * length for length in lengths))
+    return TokenizedTexts(
+        tuple(tuple(range(1, length + 1)) for length in lengths), tuple((0,) * length for length in lengths)
+    )
 
 
 def test_numbers_follow_from_the_median() -> None:
@@ -69,34 +71,34 @@ def rendered(rows: list[Row], width: int) -> str:
     return capture.get()
 
 
-def every_peer() -> list[Row]:
-    """Rows of all peers that a user can meet in one table, with numbers as wide as they get."""
-    rows = [row(peer.name, 0.081, 0.09, 0.0713, macs=10**10) for peer in select("minilm", False)]
+def every_baseline() -> list[Row]:
+    """Rows of all baselines that a user can meet in one table, with numbers as wide as they get."""
+    rows = [row(baseline.name, 0.081, 0.09, 0.0713, macs=10**10) for baseline in select("minilm", False)]
     return [replace(each, dtype="float32", max_difference=1e-6) for each in add_ratios(rows, REFERENCE)]
 
 
-def test_table_shows_skipped_peers_with_the_reason() -> None:
+def test_table_shows_skipped_baselines_with_the_reason() -> None:
     shown = rendered([row("fast", 1.0), Row("out", skipped="package x is missing")], 80)
     assert "fast" in shown and "skipped out: package x is missing" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_names_and_numbers_are_whole_at_every_width(width: int) -> None:
-    rows = every_peer()
+    rows = every_baseline()
     shown = rendered(rows, width)
     lines = shown.splitlines()
     assert "…" not in shown and max(map(len, lines)) <= width
     cells = {line.strip("│ ").split("│")[0].strip(): line for line in lines if line.startswith("│")}
-    assert set(cells) == {each.name for each in rows}, "one line for each peer, its name whole"
+    assert set(cells) == {each.name for each in rows}, "one line for each baseline, its name whole"
     for each in rows:
         assert f"{each.texts_per_second:,.1f}" in cells[each.name] and f"{each.ratio:.2f}" in cells[each.name]
     assert all(word in shown.replace("\n", " ").split() for word in ("tokens,", "length-sorted", "rounds"))
 
 
 def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_it_leaves_out() -> None:
-    wide, narrow = rendered(every_peer(), 160), rendered(every_peer(), 80)
+    wide, narrow = rendered(every_baseline(), 160), rendered(every_baseline(), 80)
     assert "no room" not in wide
-    header = next(line for line in narrow.splitlines() if "peer" in line)
+    header = next(line for line in narrow.splitlines() if "method" in line)
     left_out = next(line for line in narrow.splitlines() if line.startswith("no room for: "))
     for column in COLUMNS:
         assert f" {column.header} " in wide
@@ -116,9 +118,9 @@ def test_plot_is_written(tmp_path: Path) -> None:
 def test_no_text_of_the_plot_lies_on_another(sizes: tuple[int, ...]) -> None:
     pytest.importorskip("matplotlib")
     rows = [
-        row(peer.name, (0.5 + 0.2 * number) / size**0.3, 0.6 / size**0.3, batch_size=size)
+        row(baseline.name, (0.5 + 0.2 * number) / size**0.3, 0.6 / size**0.3, batch_size=size)
         for size in sizes
-        for number, peer in enumerate(select("minilm", False))
+        for number, baseline in enumerate(select("minilm", False))
     ]
     figure = speed_figure(rows)
     figure.draw_without_rendering()
@@ -141,45 +143,49 @@ def test_drawn_texts_are_whole_uniform_batches(batch_size: int) -> None:
     assert len(drawn) == 16
     assert draw(tokens, 16, batch_size, seed=0) == drawn != draw(tokens, 16, batch_size, seed=1)
     everything = cut(tokens, batch_size, "sorted")
-    widest = max(max(tokens.lengths[place] for place in batch) - tokens.lengths[batch[0]] for batch in everything)
+    widest = max(max(tokens.lengths[index] for index in batch) - tokens.lengths[batch[0]] for batch in everything)
     for batch in cut(drawn, batch_size, "sorted"):
-        lengths = [drawn.lengths[place] for place in batch]
+        lengths = [drawn.lengths[index] for index in batch]
         assert max(lengths) - min(lengths) <= widest
 
 
 def test_every_text_is_in_one_batch() -> None:
     tokens = make_tokens(10)
     for order in ("sorted", "arrival"):
-        assert sorted(place for batch in cut(tokens, 4, order) for place in batch) == list(range(10))
+        assert sorted(index for batch in cut(tokens, 4, order) for index in batch) == list(range(10))
     assert cut(tokens, 4, "arrival")[0] == [0, 1, 2, 3]
 
 
 def test_padding_is_masked() -> None:
-    tokens = Tokens(((5, 6, 7), (8,)), ((0, 0, 1), (0,)))
+    tokens = TokenizedTexts(((5, 6, 7), (8,)), ((0, 0, 1), (0,)))
     batch = pad(tokens, [0, 1])
     np.testing.assert_array_equal(batch.input_ids, [[5, 6, 7], [8, 0, 0]])
     np.testing.assert_array_equal(batch.attention_mask, [[1, 1, 1], [1, 0, 0]])
     np.testing.assert_array_equal(batch.token_type_ids, [[0, 0, 1], [0, 0, 0]])
 
 
-def test_every_peer_has_a_way_to_count_and_a_reference() -> None:
-    assert {peer.cost for peer in PEERS.values()} <= set(COSTS)
-    assert not PEERS[REFERENCE].training and PEERS[TRAINING_REFERENCE].training
-    assert (PEERS[REFERENCE].layers(12), PEERS["hashee"].layers(12), PEERS["hashee"].layers(4)) == (12, 6, 4)
+def test_every_baseline_has_a_way_to_count_and_a_reference() -> None:
+    assert {baseline.cost for baseline in BASELINES.values()} <= set(COSTS)
+    assert not BASELINES[REFERENCE].training and BASELINES[TRAINING_REFERENCE].training
+    assert (BASELINES[REFERENCE].layers(12), BASELINES["hashee"].layers(12), BASELINES["hashee"].layers(4)) == (
+        12,
+        6,
+        4,
+    )
 
 
-def test_a_name_stands_for_one_peer() -> None:
-    with pytest.raises(InputError, match="already another peer"):
-        register(Peer("hashee", "elsewhere:load"))
+def test_a_name_stands_for_one_baseline() -> None:
+    with pytest.raises(InputError, match="already another baseline"):
+        register(Baseline("hashee", "elsewhere:load"))
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InputError, match="no peer 'tensorflow'"):
+    with pytest.raises(InputError, match="no baseline 'tensorflow'"):
         select("bert-base", False, ["tensorflow"])
     with pytest.raises(InputError, match="no workload"):
         load_workload("CoLA", 6)
-    assert "sentence-transformers onnx" not in {peer.name for peer in select("bert-base", False)}
-    assert "sentence-transformers onnx" in {peer.name for peer in select("minilm", False)}
+    assert "sentence-transformers onnx" not in {baseline.name for baseline in select("bert-base", False)}
+    assert "sentence-transformers onnx" in {baseline.name for baseline in select("minilm", False)}
 
 
 @pytest.mark.parametrize("fields", [{"rounds": 0}, {"threads": 0}, {"batch_sizes": (8, 0)}, {"batch_sizes": ()}])
@@ -189,5 +195,5 @@ def test_impossible_benchmarks_are_refused(fields: dict[str, object]) -> None:
 
 
 def test_a_job_survives_the_pipe() -> None:
-    job = Job("hashee", 6, "sorted", 32, 2, "texts.json", "model", "table", "artifacts", ("a", "b"))
-    assert Job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
+    job = ClockJob("hashee", 6, "sorted", 32, 2, "texts.json", "model", "table", "artifacts", ("a", "b"))
+    assert ClockJob.from_dict(json.loads(json.dumps(job.to_dict()))) == job

@@ -1,16 +1,17 @@
 """Workers take turns, and whatever goes wrong with one of them is said and stops nobody else."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import speed_test_peers
+import speed_test_baselines
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig
 
 from hashee.bench import run, workloads
-from hashee.bench.peers import PEERS, REFERENCE
+from hashee.bench.baselines import BASELINES, REFERENCE
 from hashee.bench.process import WorkerFailed, WorkerProcess
 from hashee.bench.protocol import Benchmark, Row
 from hashee.bench.run import run_benchmark
@@ -42,17 +43,21 @@ def tiny_workload(name: str, num_layers: int) -> Workload:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A model and texts of no size, and a path on which workers find the peers of these tests."""
+    """A model and texts of no size, and a path on which workers find the baselines of these tests."""
     monkeypatch.setitem(workloads.MODELS, "test", save_tiny)
     monkeypatch.setattr(run, "load_workload", tiny_workload)
     monkeypatch.setattr(run, "SGEMM_SIZE", 128)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     yield
 
 
-def measured(folder: Path, *peers: str, **fields: Any) -> dict[str, Row]:
-    benchmark = Benchmark(**({"workload": "tiny", "model": "test", "batch_sizes": (3,), "peers": peers} | fields))
-    return {row.name: row for rows in run_benchmark(benchmark, folder, modules=("speed_test_peers",)) for row in rows}
+def measured(folder: Path, *baselines: str, **fields: Any) -> dict[str, Row]:
+    benchmark = Benchmark(
+        **({"workload": "tiny", "model": "test", "batch_sizes": (3,), "baselines": baselines} | fields)
+    )
+    return {
+        row.name: row for rows in run_benchmark(benchmark, folder, modules=("speed_test_baselines",)) for row in rows
+    }
 
 
 def test_rounds_are_interleaved_and_only_one_computes(tiny: None, tmp_path: Path) -> None:
@@ -62,15 +67,15 @@ def test_rounds_are_interleaved_and_only_one_computes(tiny: None, tmp_path: Path
     for begin, end in zip(lines[::2], lines[1::2], strict=True):
         assert begin.removeprefix("begin ") == end.removeprefix("end "), "two workers computed at the same time"
     turns = [line.removeprefix("begin ") for line in lines[::2]]
-    # One batch each: the first batch and the warm-up of every peer come before any clock.
+    # One batch each: the first batch and the warm-up of every baseline come before any clock.
     timed = turns[6:]
     rounds = [tuple(timed[start : start + 3]) for start in range(0, len(timed), 3)]
     assert len(rounds) == 6 and all(sorted(order) == sorted(rows) for order in rounds)
-    assert len(set(rounds)) > 1, "the order of the peers never changed"
+    assert len(set(rounds)) > 1, "the order of the baselines never changed"
 
 
 def test_whatever_fails_is_reported_and_stops_nobody(tiny: None, tmp_path: Path) -> None:
-    names = [peer.name for peer in PEERS.values() if peer.models == ("test",)]
+    names = [baseline.name for baseline in BASELINES.values() if baseline.models == ("test",)]
     rows = measured(tmp_path, *names, rounds=2, batch_sizes=(6,))
     assert list(rows) == names
     reasons = {name: row.skipped or "" for name, row in rows.items()}
@@ -83,7 +88,7 @@ def test_whatever_fails_is_reported_and_stops_nobody(tiny: None, tmp_path: Path)
     assert all(rows[name].texts_per_second is None for name, reason in reasons.items() if reason)
     for name in ("plain", "other order", "coarse"):
         assert not reasons[name] and len(rows[name].seconds) == 2
-    # An int8 peer is off by nature: that is said, and it stays in.
+    # An int8 baseline is off by nature: that is said, and it stays in.
     assert (rows["coarse"].max_difference, rows["coarse"].compared_with) == (1.0, "plain")
     assert rows["other order"].max_difference == 0.0
     assert (rows["plain"].peak_memory_mb or 0) > 1 and (rows["plain"].sgemm_gflops or 0) > 0
@@ -94,7 +99,7 @@ def test_light_workers_do_not_carry_torch(tiny: None, tmp_path: Path) -> None:
     assert 0 < (rows["plain"].peak_memory_mb or 0) < 150
 
 
-def test_real_peers_agree_and_are_put_in_proportion(tiny: None, tmp_path: Path) -> None:
+def test_real_baselines_agree_and_are_put_in_proportion(tiny: None, tmp_path: Path) -> None:
     rows = measured(tmp_path, REFERENCE, "hashee full depth", "hashee", "authors", rounds=2)
     assert not [row.skipped for row in rows.values() if row.skipped]
     assert rows["hashee full depth"].compared_with == REFERENCE and rows["authors"].compared_with == "hashee"
@@ -130,5 +135,5 @@ def test_sgemm_peak_is_measured(tmp_path: Path) -> None:
         assert worker.ask("sgemm", 120.0, size=64, repeats=2)["gflops"] > 0
 
 
-def test_the_test_peers_are_registered() -> None:
-    assert set(speed_test_peers.NAMES) <= set(PEERS)
+def test_the_test_baselines_are_registered() -> None:
+    assert set(speed_test_baselines.NAMES) <= set(BASELINES)

@@ -60,7 +60,7 @@ def save_hashed(folder: Path, kind: Kind = Kind.CLASSES, seed: int = 0, layers: 
 
 
 def make_task(kind: Kind = Kind.CLASSES, pair: bool = False, count: int = 23, targets: bool = True) -> TaskData:
-    """Return a task of random texts with random answers."""
+    """Return a task of random texts with random labels."""
     task = Task(f"tiny-{kind}", kind, LABELS[kind], METRICS[kind], pair=pair)
     splits = {name: make_examples(kind, pair, count, seed) for seed, name in enumerate(("train", "dev", "test"))}
     test = splits["test"] if targets else Examples(splits["test"].texts, None)
@@ -95,7 +95,7 @@ def one_by_one(model: Any, data: TaskData) -> list[torch.Tensor]:
         columns = text if data.task.pair else (list(text) if tagging else text,)
         encoding = tokenizer(*columns, is_split_into_words=tagging, return_token_type_ids=True, return_tensors="pt")
         with torch.no_grad():
-            answer = model.eval()(**encoding).logits[0]
+            found = model.eval()(**encoding).logits[0]
         # Every word of the tiny vocabulary is one token.
-        logits.append(answer[1:-1] if tagging else answer)
+        logits.append(found[1:-1] if tagging else found)
     return logits

@@ -1,4 +1,4 @@
-"""An evaluation measures what the model in the folder answers, and refuses what it cannot answer."""
+"""An evaluation measures what the model in the folder predicts, and refuses what it cannot predict."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def quick(model: Any, data: TaskData, split: str = "test", **changes: Any) -> Ev
     return evaluate(model, data, split, **({"rounds": 0, "quiet": True} | changes))
 
 
-def answers(kind: Kind, logits: list[torch.Tensor]) -> list[Any]:
+def predictions_of(kind: Kind, logits: list[torch.Tensor]) -> list[Any]:
     if kind is Kind.SCORE:
         return [row[0].item() for row in logits]
     if kind is Kind.LABELS:
@@ -45,7 +45,7 @@ def test_quality_and_cost_are_those_of_the_model(kind: Kind, pair: bool, dense: 
     folder = save_dense(tmp_path, kind) if dense else save_hashed(tmp_path, kind)
     found = quick(folder, data)
     model = make_dense(kind) if dense else hashee.load(folder)
-    expected = score(data.task, answers(kind, one_by_one(model, data)), data.test.targets)
+    expected = score(data.task, predictions_of(kind, one_by_one(model, data)), data.test.targets)
     assert found.quality == pytest.approx(expected, abs=1e-4)
     assert found.score == found.quality["score"] if found.quality else False
     texts = [" ".join(text) if kind is Kind.TAGS else text for text in data.test.texts]
@@ -72,7 +72,7 @@ def test_a_model_agrees_with_itself(kind: Kind, pair: bool, tmp_path: Path) -> N
     found = quick(tmp_path, data)
     assert found.dense is not None and found.dense.source == str(folder), "the folder's own dense model is found"
     assert found.dense.agreement.value == pytest.approx(1.0, abs=1e-6)
-    assert found.dense.agreement.measure == ("pearson" if kind is Kind.SCORE else "equal answers")
+    assert found.dense.agreement.metric == ("pearson" if kind is Kind.SCORE else "equal predictions")
     assert found.quality_kept == pytest.approx(1.0, abs=1e-4)
     assert quick(tmp_path, data, dense=None).dense is None
 
@@ -81,7 +81,7 @@ def test_another_model_agrees_as_often_as_it_does(tmp_path: Path) -> None:
     data = make_task()
     found = quick(save_hashed(tmp_path / "one"), data, dense=save_dense(tmp_path / "other", seed=7))
     one, other = hashee.load(tmp_path / "one"), make_dense(seed=7)
-    both = [answers(Kind.CLASSES, one_by_one(model, data)) for model in (one, other)]
+    both = [predictions_of(Kind.CLASSES, one_by_one(model, data)) for model in (one, other)]
     equal = np.mean(np.array(both[0]) == np.array(both[1]))
     assert found.dense is not None and 0 < equal < 1
     assert found.dense.agreement.value == equal
@@ -153,29 +153,29 @@ def test_folders_without_a_usable_model_are_refused(tmp_path: Path) -> None:
         quick(tmp_path / "headless", data)
 
 
-def test_answers_that_are_no_numbers_are_refused() -> None:
+def test_outputs_that_are_no_numbers_are_refused() -> None:
     model = make_dense()
     with torch.no_grad():
         model.classifier.bias[1] = float("inf")
-    with pytest.raises(HasheeError, match="answers example 0 with inf"):
+    with pytest.raises(HasheeError, match="predicts inf for example 0"):
         quick(model, make_task(), tokenizer=make_tokenizer())
 
 
 # --- splits ------------------------------------------------------------------------------------------------------
 
 
-def test_dev_is_evaluated_where_test_has_no_answers_and_nobody_chose(tmp_path: Path) -> None:
+def test_dev_is_evaluated_where_test_has_no_labels_and_nobody_chose(tmp_path: Path) -> None:
     model, data = save_hashed(tmp_path), make_task(targets=False)
     options: dict[str, Any] = {"rounds": 0, "quiet": True}
     found = evaluate(model, data, **options)
     assert found.split == "dev" and found.quality == quick(model, data, "dev").quality
-    assert found.provenance.data_notes[0].startswith("the answers of tiny-classification's test split are not known")
+    assert found.provenance.data_notes[0].startswith("the labels of tiny-classification's test split are not known")
     assert found.provenance.data_notes[1:] == data.notes == quick(model, data, "dev").provenance.data_notes
     assert evaluate(model, make_task(), **options).split == "test"
     assert evaluate(model, data, settings=EvaluateSettings(split="dev"), **options).split == "dev"
     assert evaluate(model, replace(data, test=None), **options).split == "dev"
-    answers = tmp_path / "answers.tsv"
-    assert evaluate(model, data, submission=answers, **options).split == "test", "that is what a submission is for"
+    file = tmp_path / "predictions.tsv"
+    assert evaluate(model, data, submission=file, **options).split == "test", "that is what a submission is for"
 
 
 def test_splits_are_told_apart(tmp_path: Path) -> None:
@@ -191,15 +191,15 @@ def test_splits_are_told_apart(tmp_path: Path) -> None:
         quick(folder, data, "train")
 
 
-def test_without_answers_only_a_submission_can_be_made(tmp_path: Path) -> None:
+def test_without_labels_only_a_submission_can_be_made(tmp_path: Path) -> None:
     data = make_task(targets=False)
     folder = save_hashed(tmp_path / "model")
     with pytest.raises(InputError, match=r"are not known .*--submission FILE"):
         quick(folder, data)
-    found = quick(folder, data, submission=tmp_path / "answers.tsv", dense=save_dense(tmp_path / "dense"))
+    found = quick(folder, data, submission=tmp_path / "predictions.tsv", dense=save_dense(tmp_path / "dense"))
     assert found.quality is None and found.score is None and found.worst == () and found.quality_kept is None
-    lines = (tmp_path / "answers.tsv").read_text().splitlines()
-    rows = answers(Kind.CLASSES, one_by_one(hashee.load(folder), data))
+    lines = (tmp_path / "predictions.tsv").read_text().splitlines()
+    rows = predictions_of(Kind.CLASSES, one_by_one(hashee.load(folder), data))
     assert lines == ["index\tprediction", *(f"{n}\t{LABELS[Kind.CLASSES][row]}" for n, row in enumerate(rows))]
     found.save(tmp_path / "report")
     assert "Worst examples" not in (tmp_path / "report" / "report.html").read_text()
@@ -230,7 +230,7 @@ def test_the_worst_examples_are_errors_first(kind: Kind, tmp_path: Path) -> None
             right.append(bool((logits.argmax(-1) == torch.tensor(target)).all()))
     assert [example.right for example in found] == [right[example.index] for example in found]
     wrongs = [example for example in found if not example.right]
-    assert list(found[: len(wrongs)]) == wrongs, "no right answer before an error"
+    assert list(found[: len(wrongs)]) == wrongs, "no right prediction before an error"
     assert kind in (Kind.SCORE, Kind.TAGS) or 0 < len(wrongs) < 23, "both are there"
     by_loss = [found[len(wrongs) :]] if kind is Kind.CLASSES else [wrongs, found[len(wrongs) :]]
     for group in by_loss:
@@ -297,7 +297,7 @@ def test_texts_are_cut_as_they_were_in_the_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.CLASSES, Kind.TAGS])
-def test_other_backends_answer_the_same(kind: Kind, tmp_path: Path) -> None:
+def test_other_backends_predict_the_same(kind: Kind, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     data, folder = make_task(kind), save_hashed(tmp_path / "torch", kind)
     expected = quick(folder, data)

@@ -122,5 +122,5 @@ def test_a_tradeoff_from_files(files: Path, tmp_path: Path) -> None:
     run_json = json.loads((Path(folder) / "run.json").read_text())
     assert found["quality"] == run_json["metrics"]["test"], "what the fit measured is what is in the folder"
     assert found["dense"]["quality"] == run_json["dense"]["metrics"]["test"]
-    assert found["cost"]["executed_speedup"] == run_json["macs"]["executed_speedup"]
+    assert found["cost"]["speedup"] == run_json["macs"]["speedup"]
     assert found["provenance"]["fitted_on"] == found["provenance"]["data_fingerprint"]

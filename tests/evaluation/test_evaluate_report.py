@@ -16,7 +16,7 @@ from rich.console import Console
 
 import hashee
 from hashee.data.task import Examples, Kind, TaskData
-from hashee.evaluation import Evaluation, Point, evaluate
+from hashee.evaluation import Evaluation, TradeoffPoint, evaluate
 from hashee.evaluation.measurements import Example
 from hashee.evaluation.points import with_front
 from hashee.evaluation.report import colour_of, contrast, html_report
@@ -98,8 +98,8 @@ def test_hostile_texts_stay_texts(evaluation: Evaluation) -> None:
 
 def test_the_page_asks_nobody_for_anything(evaluation: Evaluation) -> None:
     points = [
-        Point("dense", "dense", 4, speedup=1.0, dev=0.9, test=0.9),
-        Point("one", "mi", 4, 2.0, 2.1, 1e6, 0.8, 0.8),
+        TradeoffPoint("dense", "dense", 4, speedup=1.0, dev=0.9, test=0.9),
+        TradeoffPoint("one", "mi", 4, 2.0, 2.1, 1e6, 0.8, 0.8),
     ]
     html = html_report(evaluation, points)
     page = Page(html)
@@ -189,7 +189,7 @@ def test_words_are_whole_in_a_narrow_terminal(evaluation: Evaluation, width: int
     assert " ".join(LONG.split()[:12]) in " ".join(words), "a text goes on in the next line, not beside other columns"
 
 
-def test_errors_come_first_and_right_answers_are_marked(evaluation: Evaluation) -> None:
+def test_errors_come_first_and_right_predictions_are_marked(evaluation: Evaluation) -> None:
     plain = replace(evaluation, worst=PLAIN)
     lines = [line.strip() for line in shown_at(plain, 100)]
     expected = [
@@ -198,7 +198,7 @@ def test_errors_come_first_and_right_answers_are_marked(evaluation: Evaluation) 
         "1203 right: positive, 50.3% sure, loss 0.680",
     ]
     assert [line for line in lines if "% sure" in line] == expected
-    order = "2 errors, the most confident first; 1 right answer with the largest loss, for want of more errors"
+    order = "2 errors, the most confident first; 1 right prediction with the largest loss, as there are no more errors"
     assert f"worst examples: {order}" in " ".join(lines)
     text = Page(html_report(plain)).text
     assert order in text and all(line.split(" ", 1)[1] in text for line in expected)
@@ -211,7 +211,11 @@ def test_errors_come_first_and_right_answers_are_marked(evaluation: Evaluation) 
         (Kind.CLASSES, (False,), "1 error"),
         (Kind.CLASSES, (False, False), "2 errors, the most confident first"),
         (Kind.TAGS, (False, False), "2 errors, the largest loss first"),
-        (Kind.LABELS, (True, True), "no errors; 2 right answers with the largest loss, for want of more errors"),
+        (
+            Kind.LABELS,
+            (True, True),
+            "no errors; 2 right predictions with the largest loss, as there are no more errors",
+        ),
     ],
 )
 def test_the_order_of_the_worst_is_said(
@@ -280,8 +284,8 @@ def test_colours_get_darker_and_their_texts_can_be_read() -> None:
 
 
 def test_the_front_is_what_dev_would_choose() -> None:
-    def point(name: str, speedup: float | None, dev: float | None) -> Point:
-        return Point(name, "mi", 4, speedup=speedup, dev=dev)
+    def point(name: str, speedup: float | None, dev: float | None) -> TradeoffPoint:
+        return TradeoffPoint(name, "mi", 4, speedup=speedup, dev=dev)
 
     points = [point("dense", 1, 0.9), point("worse", 2, 0.7), point("best", 3, 0.8), point("fast", 5, 0.6)]
     points += [point("equal", 3, 0.8), point("skipped", None, None)]

@@ -15,7 +15,7 @@ from transformers import AutoModel
 from architectures import make_config
 from hashee.cli.evaluate import points_table
 from hashee.errors import HasheeError, InputError
-from hashee.evaluation import Point, draw_tradeoff, read_points, tradeoff, write_points
+from hashee.evaluation import TradeoffPoint, draw_tradeoff, read_points, tradeoff, write_points
 from small_tokenizer import make_tokenizer
 
 
@@ -36,14 +36,14 @@ def fields_of(backbone: Path, output: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def fitted(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Point]]:
+def fitted(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[TradeoffPoint]]:
     """Two seeds of two speed-ups, one of which no table reaches, and one shallower model."""
     output = tmp_path_factory.mktemp("tradeoff") / "out"
     points = tradeoff(speedups=(2, 900), hash="frequency", depths=[1], seeds=2, **fields_of(backbone, output))
     return output, points
 
 
-def test_points_say_what_was_fitted(fitted: tuple[Path, list[Point]]) -> None:
+def test_points_say_what_was_fitted(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
     output, points = fitted
     assert [point.name for point in points] == ["dense", "frequency-2x", "frequency-900x", "static-1"]
     dense, hashed, skipped, static = points
@@ -60,14 +60,14 @@ def test_points_say_what_was_fitted(fitted: tuple[Path, list[Point]]) -> None:
     scores = [run["metrics"]["test"]["score"] for run in runs]
     assert hashed.test == pytest.approx(sum(scores) / 2) and hashed.seeds == 2
     assert hashed.test_std == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
-    assert hashed.speedup == pytest.approx(sum(run["macs"]["executed_speedup"] for run in runs) / 2)
+    assert hashed.speedup == pytest.approx(sum(run["macs"]["speedup"] for run in runs) / 2)
     assert dense.macs == pytest.approx(runs[0]["macs"]["dense_per_text"], rel=0.01)
     assert dense.dev == pytest.approx(sum(run["dense"]["metrics"]["dev"]["score"] for run in runs) / 2)
     assert Path(hashed.folder or "").is_dir() and Path(dense.folder or "").is_dir()
     assert dense.seconds and hashed.seconds
 
 
-def test_files_are_written(fitted: tuple[Path, list[Point]]) -> None:
+def test_files_are_written(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
     output, points = fitted
     assert read_points(output / "tradeoff.json") == points
     row = json.loads((output / "tradeoff.json").read_text())[1]
@@ -76,13 +76,13 @@ def test_files_are_written(fitted: tuple[Path, list[Point]]) -> None:
     assert png.startswith(b"\x89PNG\r\n\x1a\n") and len(png) > 10_000
 
 
-def test_what_is_finished_is_used_again(fitted: tuple[Path, list[Point]], backbone: Path) -> None:
+def test_what_is_finished_is_used_again(fitted: tuple[Path, list[TradeoffPoint]], backbone: Path) -> None:
     output, points = fitted
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.safetensors") if "seed-" in str(path)}
     fields = fields_of(backbone, output)
     again = tradeoff(speedups=(2, 900, 2.4), hash=["frequency"], depths=[1], seeds=2, **fields)
     assert [point for point in again if point.name != "frequency-2.4x"] == [
-        Point(**(asdict(point) | {"on_front": other.on_front}))
+        TradeoffPoint(**(asdict(point) | {"on_front": other.on_front}))
         for point, other in zip(points, [each for each in again if each.name != "frequency-2.4x"], strict=True)
     ]
     assert again[2].name == "frequency-2.4x" and again[2].dev is not None
@@ -111,14 +111,14 @@ def test_bad_input_is_one_clear_line(changes: dict[str, Any], message: str, back
 
 def test_points_of_any_origin_can_be_drawn(tmp_path: Path) -> None:
     points = [
-        Point("dense", "dense", 6, speedup=1, dev=0.92, test=0.91),
-        Point("a", "my own $\\frac table", 6, 2, 2.1, 1e8, 0.9, 0.89, 0.01, 0.01, 3),
-        Point("b", "another table", 6, 2, 2.1, 1e8, 0.9, 0.89),
-        Point("c", "mi", 6, 900, skipped="too fast"),
+        TradeoffPoint("dense", "dense", 6, speedup=1, dev=0.92, test=0.91),
+        TradeoffPoint("a", "my own $\\frac table", 6, 2, 2.1, 1e8, 0.9, 0.89, 0.01, 0.01, 3),
+        TradeoffPoint("b", "another table", 6, 2, 2.1, 1e8, 0.9, 0.89),
+        TradeoffPoint("c", "mi", 6, 900, skipped="too fast"),
     ]
     write_points(points, tmp_path / "points.json")
     assert read_points(tmp_path / "points.json") == points
-    path = draw_tradeoff(points, tmp_path / "figure.svg", title="a $task", measure="accuracy")
+    path = draw_tradeoff(points, tmp_path / "figure.svg", title="a $task", metric="accuracy")
     drawn = path.read_text(encoding="utf-8")
     assert drawn.lstrip().startswith("<?xml") and "</svg>" in drawn
     with pytest.raises(InputError, match="nothing to draw"):
@@ -132,10 +132,12 @@ def test_points_of_any_origin_can_be_drawn(tmp_path: Path) -> None:
 def test_names_and_numbers_are_whole_in_the_terminal(width: int) -> None:
     numbers: dict[str, Any] = {"macs": 2.1e8, "seconds": 1234.0, "seeds": 3, "test_std": 0.0123}
     points = [
-        Point("dense", "dense", 12, speedup=1.0, dev=0.9, test=0.91, on_front=True, **numbers),
-        Point("importance, 12x", "importance", 12, 12.0, 12.06, dev=0.87, test=0.8812, on_front=True, **numbers),
-        Point("by mutual information, 12x", "mi", 12, 12.0, 11.5, dev=0.83, test=0.8199, **numbers),
-        Point("frequency, 100x", "frequency", 12, 100.0, skipped="no table reaches it"),
+        TradeoffPoint("dense", "dense", 12, speedup=1.0, dev=0.9, test=0.91, on_front=True, **numbers),
+        TradeoffPoint(
+            "importance, 12x", "importance", 12, 12.0, 12.06, dev=0.87, test=0.8812, on_front=True, **numbers
+        ),
+        TradeoffPoint("by mutual information, 12x", "mi", 12, 12.0, 11.5, dev=0.83, test=0.8199, **numbers),
+        TradeoffPoint("frequency, 100x", "frequency", 12, 100.0, skipped="no table reaches it"),
     ]
     console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:

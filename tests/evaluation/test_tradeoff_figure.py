@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hashee.evaluation import Point
+from hashee.evaluation import TradeoffPoint
 from hashee.evaluation.figure import tradeoff_figure
 from hashee.evaluation.points import with_front
 
@@ -23,16 +23,18 @@ RANGES = {
 }
 
 
-def make_points(speedups: tuple[float, ...], static: tuple[float, ...]) -> list[Point]:
-    points = [Point("dense", "dense", 6, speedup=1.0, dev=0.9, test=0.9, seeds=3, test_std=0.01)]
+def make_points(speedups: tuple[float, ...], static: tuple[float, ...]) -> list[TradeoffPoint]:
+    points = [TradeoffPoint("dense", "dense", 6, speedup=1.0, dev=0.9, test=0.9, seeds=3, test_std=0.01)]
     for number, kind in enumerate(("importance", "frequency")):
-        for place, speedup in enumerate(speedups):
-            quality = 0.9 - 0.03 * place - 0.012 * number
+        for rank, speedup in enumerate(speedups):
+            quality = 0.9 - 0.03 * rank - 0.012 * number
             reached = speedup * (1 + 0.03 * number)
-            points.append(Point("", kind, 6, speedup, reached, 1e6, quality, quality, test_std=0.01, seeds=3))
-    for place, speedup in enumerate(static):
-        quality = 0.87 - 0.03 * place
-        points.append(Point("", "static", 5 - place, None, speedup, 1e6, quality, quality, test_std=0.01, seeds=3))
+            points.append(TradeoffPoint("", kind, 6, speedup, reached, 1e6, quality, quality, test_std=0.01, seeds=3))
+    for rank, speedup in enumerate(static):
+        quality = 0.87 - 0.03 * rank
+        points.append(
+            TradeoffPoint("", "static", 5 - rank, None, speedup, 1e6, quality, quality, test_std=0.01, seeds=3)
+        )
     return with_front(points)
 
 
@@ -42,7 +44,7 @@ def boxes(texts: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", RANGES)
 def test_no_text_lies_on_another(name: str) -> None:
-    figure = tradeoff_figure(make_points(*RANGES[name]), title="a task", measure="accuracy")
+    figure = tradeoff_figure(make_points(*RANGES[name]), title="a task", metric="accuracy")
     figure.draw_without_rendering()
     (axes,) = figure.axes
     written = boxes([*axes.get_xticklabels(), *axes.get_yticklabels(), *axes.texts, axes.xaxis.label, axes.yaxis.label])

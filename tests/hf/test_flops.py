@@ -105,16 +105,25 @@ def test_bert_base_costs_what_is_published() -> None:
 
 def test_without_table_the_model_runs_at_full_depth() -> None:
     count = hashee.count_flops(make_config("bert"), [[5, 6, 7]])
-    assert count.speedup == 1
+    assert count.paper_speedup == 1
     assert count.paper_macs == count.full_depth_macs > 0
 
 
 def test_speedup_is_relative_to_the_model_that_was_given() -> None:
     exits = make_exits("full depth", layers=2)
     table = hashee.ExitTable.from_tensor(exits, num_layers=2)
-    assert hashee.count_flops(make_config("bert"), [[5, 6, 7]], table).speedup == LAYERS / 2
+    assert hashee.count_flops(make_config("bert"), [[5, 6, 7]], table).paper_speedup == LAYERS / 2
     half = converted(make_model("bert"), exits, layers=2)
-    assert hashee.count_flops(half, [[5, 6, 7]]).speedup == 1
+    assert hashee.count_flops(half, [[5, 6, 7]]).paper_speedup == 1
+
+
+def test_speedup_is_as_executed_and_keeps_its_former_name() -> None:
+    count = hashee.count_flops(make_config("bert"), [[5, 6, 7]], reads_first_row=True)
+    assert count.speedup == count.full_depth_macs / count.executed_macs > count.paper_speedup == 1
+    with pytest.warns(DeprecationWarning, match="called speedup"):
+        assert count.executed_speedup == count.speedup
+    values = count.to_dict()
+    assert (values["speedup"], values["paper_speedup"]) == (count.speedup, 1) and "executed_speedup" not in values
 
 
 def test_albert_counts_every_inner_block() -> None:
@@ -127,7 +136,7 @@ def test_albert_counts_every_inner_block() -> None:
 def test_no_texts_cost_nothing() -> None:
     count = hashee.count_flops(make_config("bert"), [])
     assert (count.texts, count.tokens, count.paper_macs) == (0, 0, 0)
-    assert math.isfinite(count.speedup)
+    assert math.isfinite(count.paper_speedup)
 
 
 def test_report_is_json_and_text() -> None:

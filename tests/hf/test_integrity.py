@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bart
 import hashee
 from architectures import LAYERS, converted, make_exits, make_model
 from hashee.export import export_onnx
-from hashee.hf.checkpoint import read_table
+from hashee.hf.opening import read_table
 from saved_folders import drop_checksums, edit_config
 from small_tokenizer import make_byte_level_tokenizer, make_tokenizer
 

@@ -28,7 +28,7 @@ from transformers.utils import logging
 import hashee
 from architectures import LAYERS, make_model
 from hashee.export import export_onnx
-from hashee.hf.checkpoint import read_table
+from hashee.hf.opening import read_table
 from mutations import mutate
 from small_tokenizer import WORDS, make_byte_level_tokenizer, make_tokenizer
 

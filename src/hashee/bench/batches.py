@@ -1,4 +1,4 @@
-"""Token ids in batches: drawing texts, ordering and cutting them, padding; the same for every peer. Only numpy."""
+"""Token ids in batches: texts are drawn, ordered, cut and padded alike for every baseline. Needs only numpy."""
 
 import json
 import random
@@ -15,7 +15,7 @@ SORTED, ARRIVAL = "sorted", "arrival"
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenizedTexts:
     """Texts as token ids with special tokens, and their token types, in arrival order."""
 
     ids: tuple[tuple[int, ...], ...]
@@ -29,16 +29,18 @@ class Tokens:
         """Tokens of each text."""
         return [len(ids) for ids in self.ids]
 
-    def take(self, places: Sequence[int]) -> "Tokens":
-        """Return the texts at these places, in that order."""
-        return Tokens(tuple(self.ids[place] for place in places), tuple(self.types[place] for place in places))
+    def take(self, indices: Sequence[int]) -> "TokenizedTexts":
+        """Return the texts with these indices, in that order."""
+        return TokenizedTexts(
+            tuple(self.ids[index] for index in indices), tuple(self.types[index] for index in indices)
+        )
 
     def save(self, path: Path) -> None:
         """Write the texts as JSON."""
         path.write_text(json.dumps({"ids": self.ids, "types": self.types}), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> "Tokens":
+    def load(cls, path: Path) -> "TokenizedTexts":
         """Read what `save` wrote."""
         fields = json.loads(path.read_text(encoding="utf-8"))
         return cls(tuple(map(tuple, fields["ids"])), tuple(map(tuple, fields["types"])))
@@ -61,38 +63,38 @@ class Padded:
         }
 
 
-def draw(tokens: Tokens, count: int, batch_size: int, seed: int) -> Tokens:
+def draw(tokens: TokenizedTexts, count: int, batch_size: int, seed: int) -> TokenizedTexts:
     """Draw about `count` texts, in whole batches, and shuffle them into an arrival order.
 
-    All texts are sorted by length and cut into batches, of which evenly spaced ones are taken. A length-sorted peer
-    thus gets batches as uniform as if it had sorted all the texts, which a small random sample would deny it.
+    All texts are sorted by length and cut into batches, of which evenly spaced ones are taken. A length-sorted baseline
+    thus gets batches as uniform as if it had sorted all texts, which it would not from a small random sample.
     """
-    order = sorted(range(len(tokens)), key=lambda place: len(tokens.ids[place]))
+    order = sorted(range(len(tokens)), key=lambda index: len(tokens.ids[index]))
     size = min(batch_size, len(order))
     available = len(order) // size
     wanted = min(max(1, -(-count // size)), available)
     chosen = [int((number + 0.5) * available / wanted) for number in range(wanted)]
-    places = [order[start * size + offset] for start in chosen for offset in range(size)]
-    random.Random(seed).shuffle(places)
-    return tokens.take(places)
+    indices = [order[start * size + offset] for start in chosen for offset in range(size)]
+    random.Random(seed).shuffle(indices)
+    return tokens.take(indices)
 
 
-def cut(tokens: Tokens, batch_size: int, order: str) -> list[list[int]]:
-    """Return the places of the texts of every batch, in the order in which a peer runs them."""
-    places = list(range(len(tokens)))
+def cut(tokens: TokenizedTexts, batch_size: int, order: str) -> list[list[int]]:
+    """Return the indices of the texts of every batch, in the order in which a baseline runs them."""
+    indices = list(range(len(tokens)))
     if order == SORTED:
-        places.sort(key=lambda place: len(tokens.ids[place]))
-    return [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+        indices.sort(key=lambda index: len(tokens.ids[index]))
+    return [indices[start : start + batch_size] for start in range(0, len(indices), batch_size)]
 
 
-def pad(tokens: Tokens, places: Sequence[int], padding_id: int = 0) -> Padded:
+def pad(tokens: TokenizedTexts, indices: Sequence[int], padding_id: int = 0) -> Padded:
     """Lay some texts out as one padded batch."""
-    length = max(len(tokens.ids[place]) for place in places)
-    ids = np.full((len(places), length), padding_id, dtype=np.int64)
+    length = max(len(tokens.ids[index]) for index in indices)
+    ids = np.full((len(indices), length), padding_id, dtype=np.int64)
     mask, types = np.zeros_like(ids), np.zeros_like(ids)
-    for row, place in enumerate(places):
-        size = len(tokens.ids[place])
-        ids[row, :size] = tokens.ids[place]
+    for row, index in enumerate(indices):
+        size = len(tokens.ids[index])
+        ids[row, :size] = tokens.ids[index]
         mask[row, :size] = 1
-        types[row, :size] = tokens.types[place]
+        types[row, :size] = tokens.types[index]
     return Padded(ids, mask, types)

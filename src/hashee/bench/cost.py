@@ -1,6 +1,6 @@
-"""Multiply-accumulates that a peer runs in one round, by the cost model of docs/design.md: embeddings and heads free.
+"""Multiply-accumulates of one round of a baseline, by the cost model of docs/design.md: embeddings and heads free.
 
-Padded peers compute their padding, so it is counted: utilisation says how busy the processor is, not how usefully.
+Padded baselines compute their padding, so it is counted: utilisation says how busy the processor is, not how usefully.
 """
 
 import copy
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hashee.bench.batches import Tokens
+from hashee.bench.batches import TokenizedTexts
 from hashee.cost.macs import dense_macs, layer_cost
 from hashee.families.adapters import adapter_for
 from hashee.hf.flops import count_flops
@@ -22,14 +22,14 @@ TRAINING = 3
 
 @dataclass(frozen=True)
 class Work:
-    """What a peer runs in one round."""
+    """What a baseline runs in one round."""
 
     config: Any
     """Of the dense model."""
     depth: int
-    tokens: Tokens
+    tokens: TokenizedTexts
     batches: Sequence[Sequence[int]]
-    """Places of the texts of every batch."""
+    """Indices of the texts of every batch."""
     table: ExitTable
 
 
@@ -37,9 +37,9 @@ def padded(work: Work) -> int:
     """Every position of every padded batch goes through every layer."""
     shape = adapter_for(work.config).shape(work.config)
     total = 0
-    for places in work.batches:
-        length = max(len(work.tokens.ids[place]) for place in places)
-        n = np.full(len(places), length, dtype=np.int64)
+    for indices in work.batches:
+        length = max(len(work.tokens.ids[index]) for index in indices)
+        n = np.full(len(indices), length, dtype=np.int64)
         total += dense_macs(shape, work.depth, n)
     return total
 
@@ -49,9 +49,9 @@ def authors(work: Work) -> int:
     shape = adapter_for(work.config).shape(work.config)
     exit_layers = work.table.exit_layers.numpy()
     total = 0
-    for places in work.batches:
-        exits = [exit_layers[np.asarray(work.tokens.ids[place])] for place in places]
-        n = np.full(len(places), max(map(len, exits)), dtype=np.int64)
+    for indices in work.batches:
+        exits = [exit_layers[np.asarray(work.tokens.ids[index])] for index in indices]
+        n = np.full(len(indices), max(map(len, exits)), dtype=np.int64)
         for layer in range(1, work.depth + 1):
             most_active = max(int((row >= layer).sum()) for row in exits)
             total += layer_cost(shape, layer, n, np.full_like(n, most_active)).macs
@@ -73,8 +73,8 @@ def packed_plain(work: Work) -> int:
     config = copy.deepcopy(work.config)
     config.num_hidden_layers = work.depth
     return sum(
-        count_flops(config, [list(work.tokens.ids[place]) for place in places], work.table).paper_macs
-        for places in work.batches
+        count_flops(config, [list(work.tokens.ids[index]) for index in indices], work.table).paper_macs
+        for indices in work.batches
     )
 
 
@@ -84,9 +84,9 @@ def _packed(work: Work, table: ExitTable) -> int:
     return sum(
         # The classifier reads the first position only.
         count_flops(
-            config, [list(work.tokens.ids[place]) for place in places], table, reads_first_row=True
+            config, [list(work.tokens.ids[index]) for index in indices], table, reads_first_row=True
         ).executed_macs
-        for places in work.batches
+        for indices in work.batches
     )
 
 
@@ -98,4 +98,4 @@ COSTS: dict[str, Callable[[Work], int]] = {
     "padded training": lambda work: TRAINING * padded(work),
     "packed training": lambda work: TRAINING * packed_plain(work),
 }
-"""Ways to count, by the name that a peer gives."""
+"""Ways to count, by the name that a baseline gives."""

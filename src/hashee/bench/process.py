@@ -1,4 +1,4 @@
-"""The other end of a worker: start it with pinned threads, ask it, notice when it dies or takes too long."""
+"""A worker seen from the benchmark: started with a fixed number of threads, asked, stopped when it takes too long."""
 
 import json
 import os
@@ -17,7 +17,7 @@ LOG_TAIL = 3
 
 
 class WorkerFailed(HasheeError):
-    """A worker reported an error, died, or did not answer in time."""
+    """A worker reported an error, died, or did not reply in time."""
 
 
 class WorkerProcess:
@@ -35,7 +35,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
             )
-        self._answers: queue.Queue[bytes | None] = queue.Queue()
+        self._replies: queue.Queue[bytes | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __enter__(self) -> "WorkerProcess":
@@ -45,7 +45,7 @@ class WorkerProcess:
         self.stop()
 
     def ask(self, do: str, limit: float, **fields: Any) -> dict[str, Any]:
-        """Send a request and return the answer, or raise WorkerFailed after `limit` seconds or if the worker dies."""
+        """Send a request and return the reply, or raise WorkerFailed after `limit` seconds or if the worker dies."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
@@ -53,16 +53,16 @@ class WorkerProcess:
         except (OSError, ValueError):  # the pipe is broken, or was closed when the worker was stopped
             raise WorkerFailed(self._last_words()) from None
         try:
-            line = self._answers.get(timeout=limit)
+            line = self._replies.get(timeout=limit)
         except queue.Empty:
             self.stop()
             raise WorkerFailed(f"{do} took longer than {limit:.0f} s") from None
         if line is None:
             raise WorkerFailed(self._last_words())
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise WorkerFailed(answer["error"])
-        return answer
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise WorkerFailed(reply["error"])
+        return reply
 
     def stop(self) -> None:
         """End the process."""
@@ -74,10 +74,10 @@ class WorkerProcess:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as answers:
-            for line in answers:
-                self._answers.put(line)
-        self._answers.put(None)
+        with self._process.stdout as replies:
+            for line in replies:
+                self._replies.put(line)
+        self._replies.put(None)
 
     def _last_words(self) -> str:
         """Say how the process ended, with the end of what it printed."""

@@ -1,4 +1,4 @@
-"""What is measured and what comes out: a benchmark, the timings of a peer, and a row of the result."""
+"""What is measured and what comes out: a benchmark, the timings of a baseline, and a row of the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One run of the protocol: every peer answers the same texts in interleaved rounds."""
+    """One run of the protocol: every baseline runs the same texts in interleaved rounds."""
 
     workload: str = "SST-2"
     model: str = "bert-base"
@@ -26,11 +26,11 @@ class Benchmark:
     """Timed rounds, after one untimed round that warms up."""
     threads: int = 1
     seed: int = 0
-    """Decides which texts are drawn, their arrival order, and the order of the peers in each round."""
-    peers: tuple[str, ...] = ()
-    """Names of the peers to run; none: all that apply to the model."""
+    """Decides which texts are drawn, their arrival order, and the order of the baselines in each round."""
+    baselines: tuple[str, ...] = ()
+    """Names of the baselines to run; none: all that apply to the model."""
     training: bool = False
-    """Time forward and backward passes in place of answers."""
+    """Time forward and backward passes in place of inference."""
     budget_seconds: float | None = None
     """Start no further round that would end later than this after the start; one round is always timed."""
 
@@ -45,10 +45,10 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Job:
+class ClockJob:
     """What a worker is told about its work; crosses the process boundary as JSON."""
 
-    peer: str
+    baseline: str
     depth: int
     order: str
     """`sorted` by length, or `arrival`."""
@@ -63,14 +63,14 @@ class Job:
     artifacts: str
     """Folder for what is made once and shared by workers, such as exported graphs."""
     modules: tuple[str, ...] = ()
-    """Modules that register further peers."""
+    """Modules that register further baselines."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Job":
+    def from_dict(cls, fields: Mapping[str, Any]) -> "ClockJob":
         """Put a job together again on the other side."""
         return cls(**(dict(fields) | {"modules": tuple(fields["modules"])}))
 
@@ -81,7 +81,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one peer at one batch size; the fields are the keys of the JSON report."""
+    """The result of one baseline at one batch size; the fields are the keys of the JSON report."""
 
     name: str
     texts_per_second: float | None = None
@@ -91,9 +91,9 @@ class Row:
     executed_gflops: float | None = None
     """Executed FLOPs per second, in GFLOP/s: two for each multiply-accumulate that runs, padding included."""
     utilisation: float | None = None
-    """`executed_gflops` / `sgemm_gflops`; for int8 peers too it is the float32 peak that divides."""
+    """`executed_gflops` / `sgemm_gflops`; for int8 baselines too it is the float32 peak that divides."""
     peak_memory_mb: float | None = None
-    """Most resident memory of the peer's process so far, weights and libraries included, in 10^6 bytes."""
+    """Most resident memory of the baseline's process so far, weights and libraries included, in 10^6 bytes."""
     executed_flops_per_text: float | None = None
     median_seconds: float | None = None
     min_seconds: float | None = None
@@ -136,7 +136,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one peer, before it is put in proportion."""
+    """What was measured of one baseline, before it is put in proportion."""
 
     seconds: tuple[float, ...]
     executed_macs: int

@@ -36,7 +36,7 @@ def _of_rounds(row: Row) -> str:
     return "" if row.ratio_min is None else f"{row.ratio_min:.2f}-{row.ratio_max:.2f}"
 
 
-NAME = Column("peer", lambda row: row.name)
+NAME = Column("method", lambda row: row.name)
 COLUMNS = (
     Column("texts/s", _number("texts_per_second", ",.1f")),
     Column("ratio", _number("ratio", ".2f")),
@@ -89,10 +89,10 @@ def read_json(path: Path) -> list[Row]:
 
 
 def write_plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw texts per second of each peer, against batch size if there are several; the error bars span the rounds."""
+    """Draw texts per second of each method, against batch size if there are several; the error bars span the rounds."""
     measured = [row for row in rows if row.texts_per_second]
     if not measured:
-        raise HasheeError(f"there is nothing to plot in {path}: no peer was measured")
+        raise HasheeError(f"there is nothing to plot in {path}: no baseline was measured")
     figure = speed_figure(measured)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -124,7 +124,7 @@ def _is_own(row: Row) -> bool:
 
 
 def _draw_bars(axes: Any, rows: Sequence[Row]) -> None:
-    """Draw a bar for each peer at one batch size, where lines would be points on top of each other."""
+    """Draw a bar for each baseline at one batch size, where lines would be points on top of each other."""
     rows = sorted(rows, key=lambda row: row.texts_per_second or 0.0)
     rates, spans = _rates(rows)
     names = [f"{row.name} ({row.depth} layers)" for row in rows]

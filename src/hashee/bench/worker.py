@@ -1,7 +1,7 @@
-"""The process of one peer: reads requests as JSON lines, answers each with one line, computes only when asked.
+"""The process of one baseline: reads requests as JSON lines, replies to each with one line, computes only when asked.
 
-Run as a script. With `--light`, hashee's own package is not imported as a whole, so that peers that need neither torch
-nor transformers do not carry their memory.
+Run as a script. With `--light`, hashee's own package is not imported as a whole, so that baselines that need neither
+torch nor transformers do not carry their memory.
 """
 
 import importlib
@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Worker:
-    """Holds the loaded peer between requests."""
+    """Holds the loaded baseline between requests."""
 
     def __init__(self) -> None:
         self.run: Any = None
@@ -27,19 +27,19 @@ class Worker:
         self.batches: list[list[int]] = []
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Load the peer and the texts."""
-        from hashee.bench.batches import Tokens, cut  # noqa: PLC0415  # after the package was set up
+        """Load the baseline and the texts."""
+        from hashee.bench.batches import TokenizedTexts, cut  # noqa: PLC0415  # after the package was set up
 
-        task, peer = _task_of(job)
-        self.tokens = Tokens.load(Path(task.texts))
-        self.batches = cut(self.tokens, task.batch_size, task.order)
-        self.run = _function(peer.load)(task, **peer.options)
+        clock_job, baseline = _job_of(job)
+        self.tokens = TokenizedTexts.load(Path(clock_job.texts))
+        self.batches = cut(self.tokens, clock_job.batch_size, clock_job.order)
+        self.run = _function(baseline.load)(clock_job, **baseline.options)
         return {}
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
         """Make the files that several workers share."""
-        task, peer = _task_of(job)
-        _function(peer.prepare)(task)
+        clock_job, baseline = _job_of(job)
+        _function(baseline.prepare)(clock_job)
         return {}
 
     def first(self) -> dict[str, Any]:
@@ -54,19 +54,19 @@ class Worker:
         """Run every batch, padding included, and return the seconds; on request also the outputs in arrival order."""
         from hashee.bench.batches import pad  # noqa: PLC0415
 
-        answers: list[Any] = []
+        found: list[Any] = []
         start = time.perf_counter()
-        for places in self.batches:
-            answers.append(self.run(pad(self.tokens, places)))
+        for indices in self.batches:
+            found.append(self.run(pad(self.tokens, indices)))
         seconds = time.perf_counter() - start
         if not outputs:
             return {"seconds": seconds}
-        by_place = {
-            place: [float(value) for value in row]
-            for places, rows in zip(self.batches, answers, strict=True)
-            for place, row in zip(places, rows, strict=True)
+        by_text = {
+            index: [float(value) for value in row]
+            for indices, rows in zip(self.batches, found, strict=True)
+            for index, row in zip(indices, rows, strict=True)
         }
-        return {"seconds": seconds, "outputs": [by_place[place] for place in sorted(by_place)]}
+        return {"seconds": seconds, "outputs": [by_text[index] for index in sorted(by_text)]}
 
     def sgemm(self, size: int, repeats: int) -> dict[str, Any]:
         """Return the GFLOP/s of a square float32 matrix product, by torch or by numpy, whichever is faster."""
@@ -91,19 +91,19 @@ def _timed(action: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _task_of(fields: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the job and its peer, after the modules that register further peers."""
-    from hashee.bench.peers import PEERS  # noqa: PLC0415
-    from hashee.bench.protocol import Job  # noqa: PLC0415
+def _job_of(fields: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the job and its baseline, after the modules that register further baselines."""
+    from hashee.bench.baselines import BASELINES  # noqa: PLC0415
+    from hashee.bench.protocol import ClockJob  # noqa: PLC0415
 
-    job = Job.from_dict(fields)
+    job = ClockJob.from_dict(fields)
     for module in job.modules:
         importlib.import_module(module)
-    return job, PEERS[job.peer]
+    return job, BASELINES[job.baseline]
 
 
 def _function(path: str) -> Callable[..., Any]:
-    from hashee.bench.peers import function  # noqa: PLC0415
+    from hashee.bench.baselines import function  # noqa: PLC0415
 
     return function(path)
 
@@ -121,25 +121,25 @@ def _set_up(light: bool) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
-    """Answer requests until there are no more."""
+def serve(requests: TextIO, replies: TextIO) -> None:
+    """Reply to requests until there are no more."""
     worker = Worker()
     for line in requests:
         request = json.loads(line)
         try:
-            answer = getattr(worker, request.pop("do"))(**request)
+            reply = getattr(worker, request.pop("do"))(**request)
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0]
-            answer = {"error": f"{type(error).__name__}: {reason}"[:500]}
-        print(json.dumps(answer), file=answers, flush=True)
+            reply = {"error": f"{type(error).__name__}: {reason}"[:500]}
+        print(json.dumps(reply), file=replies, flush=True)
 
 
 def main() -> None:
-    """Keep standard output for answers; whatever libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Keep standard output for replies; whatever libraries print goes to standard error."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     _set_up(light="--light" in sys.argv)
-    serve(sys.stdin, answers)
+    serve(sys.stdin, replies)
 
 
 if __name__ == "__main__":

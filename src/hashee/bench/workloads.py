@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
-from hashee.bench.batches import Tokens
+from hashee.bench.batches import TokenizedTexts
 from hashee.data.texts import Text, read_texts
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.errors import InputError
@@ -24,7 +24,7 @@ HELD_OUT = 5
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """A dataset: its folder under HASHEE_DATA and how many texts a round takes."""
 
     name: str
@@ -34,9 +34,9 @@ class Source:
 SOURCES = {
     source.name.lower(): source
     for source in (
-        Source("SST-2", texts=256),
-        Source("SNLI", texts=256),
-        Source("IMDb", texts=32),
+        TextSource("SST-2", texts=256),
+        TextSource("SNLI", texts=256),
+        TextSource("IMDb", texts=32),
     )
 }
 
@@ -46,7 +46,7 @@ class Workload:
     """Texts to draw from, and the table that a model with exits uses for them."""
 
     name: str
-    tokens: Tokens
+    tokens: TokenizedTexts
     table: ExitTable
     texts: int
     """How many a round takes if nothing else is said."""
@@ -66,7 +66,7 @@ def load_workload(name: str, num_layers: int) -> Workload:
     return Workload("Rotten Tomatoes" if note else source.name, tokens, table, source.texts, note)
 
 
-def _texts_of(source: Source) -> tuple[Iterator[Text], Iterator[Text], str]:
+def _texts_of(source: TextSource) -> tuple[Iterator[Text], Iterator[Text], str]:
     """Return the texts to time, those to count for the table, and a note if they are not what was asked for."""
     data = os.environ.get("HASHEE_DATA")
     folder = Path(data or "") / source.name
@@ -81,12 +81,12 @@ def _texts_of(source: Source) -> tuple[Iterator[Text], Iterator[Text], str]:
     return iter(sentences[::HELD_OUT]), others, note
 
 
-def tokenize(tokenizer: Any, texts: list[Text]) -> Tokens:
+def tokenize(tokenizer: Any, texts: list[Text]) -> TokenizedTexts:
     """Turn texts or pairs into ids and types, cut at the models' length."""
     firsts = [text if isinstance(text, str) else text[0] for text in texts]
     seconds = None if isinstance(texts[0], str) else [text[1] for text in texts]
     encoded = tokenizer(firsts, seconds, truncation=True, max_length=MAX_LENGTH, return_token_type_ids=True)
-    return Tokens(tuple(map(tuple, encoded["input_ids"])), tuple(map(tuple, encoded["token_type_ids"])))
+    return TokenizedTexts(tuple(map(tuple, encoded["input_ids"])), tuple(map(tuple, encoded["token_type_ids"])))
 
 
 def save_bert_base(folder: Path) -> None:
@@ -96,13 +96,13 @@ def save_bert_base(folder: Path) -> None:
 
 
 def save_minilm(folder: Path) -> None:
-    """Save real MiniLM with a new classifier, so that it answers in logits like the others."""
+    """Save real MiniLM with a new classifier, so that its outputs are logits like the others'."""
     torch.manual_seed(0)
     AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=2).save_pretrained(folder)
 
 
 MODELS: dict[str, Callable[[Path], None]] = {"bert-base": save_bert_base, "minilm": save_minilm}
-"""Models under test: functions that save the one set of weights that all peers load."""
+"""Models under test: functions that save the one set of weights that all baselines load."""
 
 
 def save_model(name: str, folder: Path) -> Any:

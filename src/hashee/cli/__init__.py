@@ -39,7 +39,9 @@ COMMANDS = (
         "Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost.",
     ),
     DeferredCommand(
-        "predict", "hashee.cli.predict:predict", "Answer every text of a file with a converted model, as lines of JSON."
+        "predict",
+        "hashee.cli.predict:predict",
+        "Predict every text of a file with a converted model, as lines of JSON.",
     ),
     DeferredCommand(
         "flops",
@@ -54,7 +56,7 @@ COMMANDS = (
     DeferredCommand(
         "speed",
         "hashee.cli.speed:speed",
-        "Clock hashee and its peers side by side on the same texts, each in its own process, in interleaved rounds.",
+        "Clock hashee and baselines side by side on the same texts, each in its own process, in interleaved rounds.",
     ),
 )
 """The help of each is the first line of its function's docstring, which a test compares."""

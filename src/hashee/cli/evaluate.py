@@ -17,7 +17,7 @@ from hashee.cli.options import LAST, Panels, option
 from hashee.cost.threads import wait_passively
 from hashee.data.task import TaskData
 from hashee.errors import InputError
-from hashee.evaluation.points import Point, read_points
+from hashee.evaluation.points import TradeoffPoint, read_points
 from hashee.evaluation.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
 from hashee.evaluation.whole_columns import WholeColumns
 from hashee.training.settings import PANELS as FIT_PANELS
@@ -107,7 +107,7 @@ def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
         console.print(Text(f"drawn to {Path(given['output']) / FIGURE}"), soft_wrap=True)
 
 
-def points_table(points: Sequence[Point]) -> RenderableType:
+def points_table(points: Sequence[TradeoffPoint]) -> RenderableType:
     """Return the points of a trade-off as a table."""
     from hashee.evaluation.compare import POINTS
 
@@ -116,7 +116,7 @@ def points_table(points: Sequence[Point]) -> RenderableType:
     return Group(table, Text("* no model as cheap is better on dev"))
 
 
-def _cells(point: Point) -> tuple[str, ...]:
+def _cells(point: TradeoffPoint) -> tuple[str, ...]:
     asked = f"{point.asked:g}x" if point.asked else ""
     if point.skipped is not None:
         return point.name, "skipped", "", "", asked, "", ""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hashee.cli.shared import AsJson, OptionalTokenizerPath, TablePath, load_config, load_tokenizer, table_for
+from hashee.cli.shared import AsJson, OptionalTokenizerPath, TablePath, table_for
 from hashee.errors import HasheeError
 
 
@@ -19,9 +19,10 @@ def explain(
 ) -> None:
     """Show every token of a text with its exit layer, and what the text costs."""
     from hashee.hf.explain import explain as explain_text
+    from hashee.hf.opening import open_config, open_tokenizer
 
-    loaded = load_tokenizer(tokenizer or model)
-    config = load_config(model)
+    loaded = open_tokenizer(tokenizer or model)
+    config = open_config(model)
     found = table_for(config, model, table)
     if found is None:
         raise HasheeError(f"the model in {model} has no exits; name a table with --table")

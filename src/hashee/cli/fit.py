@@ -48,7 +48,7 @@ def summary(run: RunRecord, folder: Path) -> Table:
     if run.dense is not None:
         dense = macs.dense_per_text * run.dense.layers / run.backbone.layers
         table.add_row("dense", *_cells(run.dense.metrics), f"{dense / 1e6:,.0f} M")
-    less = f"{macs.executed_per_text / 1e6:,.0f} M ({macs.executed_speedup:.1f}x less than the backbone)"
+    less = f"{macs.executed_per_text / 1e6:,.0f} M ({macs.speedup:.1f}x less than the backbone)"
     table.add_row(f"by {run.table.method}", *_cells(run.metrics), less)
     if run.summary is not None:
         means = [

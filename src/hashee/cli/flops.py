@@ -6,17 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hashee.cli.shared import (
-    AsJson,
-    Column,
-    OptionalTokenizerPath,
-    PairColumn,
-    TablePath,
-    Texts,
-    load_config,
-    load_tokenizer,
-    table_for,
-)
+from hashee.cli.shared import AsJson, Column, OptionalTokenizerPath, PairColumn, TablePath, Texts, table_for
 
 
 def flops(
@@ -31,9 +21,10 @@ def flops(
     """Count what texts cost: the paper's count, the executed count and full depth."""
     from hashee.data.texts import read_texts
     from hashee.hf.flops import count_flops
+    from hashee.hf.opening import open_config, open_tokenizer
 
-    loaded = load_tokenizer(tokenizer or model)
-    config = load_config(model)
+    loaded = open_tokenizer(tokenizer or model)
+    config = open_config(model)
     count = count_flops(config, read_texts(texts, column, pair_column), table_for(config, model, table), loaded)
     if as_json:
         print(json.dumps(count.to_dict()))

@@ -50,7 +50,7 @@ def predict(
     batch_tokens: Annotated[int, typer.Option(help="Tokens that run at once.", min=1)] = 2048,
     threads: Annotated[int | None, typer.Option(help="Threads to run on; default: the runtime's.", min=1)] = None,
 ) -> None:
-    """Answer every text of a file with a converted model, as lines of JSON."""
+    """Predict every text of a file with a converted model, as lines of JSON."""
     from hashee.data.texts import place_of, read_numbered
 
     if output is not None:
@@ -59,16 +59,16 @@ def predict(
     unit = "row" if texts.suffix.lower() == ".parquet" else "line"
     opened, decode = _open(model, backend, quantize, threads)
     with _written(output) as file:
-        for number, text, answer in _answers(opened, rows, batch_tokens):
+        for number, text, logits in _outputs(opened, rows, batch_tokens):
             try:
-                fields = decode(text, answer)
+                fields = decode(text, logits)
             except HasheeError as error:
                 raise HasheeError(f"{place_of(texts, number)}: {error}") from None
             file.write(json.dumps({unit: number, **fields}, allow_nan=False) + "\n")
 
 
 def _open(folder: Path, backend: Backend, quantize: Quantize | None, threads: int | None) -> tuple[Any, Any]:
-    """Return a model and how its answers are read."""
+    """Return a model and how its outputs are read."""
     from transformers.utils import logging
 
     from hashee.export.loading import load
@@ -79,8 +79,8 @@ def _open(folder: Path, backend: Backend, quantize: Quantize | None, threads: in
     return model, decoder_for(*_head(model, folder), model.tokenizer)
 
 
-def _answers(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> Iterator[tuple[int, Any, Any]]:
-    """Yield each row's number and text with the answer to it."""
+def _outputs(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> Iterator[tuple[int, Any, Any]]:
+    """Yield each row's number and text with the model's output for it."""
     from hashee.data.batching import Batching
 
     read: deque[tuple[int, Any]] = deque()
@@ -90,18 +90,18 @@ def _answers(model: Any, rows: Iterator[tuple[int, Any]], batch_tokens: int) -> 
             read.append(row)
             yield row[1]
 
-    for answer in model.predict(read_ahead(), batching=Batching(tokens=batch_tokens)):
-        yield *read.popleft(), answer
+    for output in model.predict(read_ahead(), batching=Batching(tokens=batch_tokens)):
+        yield *read.popleft(), output
 
 
 def _head(model: Any, folder: Path) -> tuple[str, Any]:
     """Return the name of a model's class and its config."""
-    from hashee.cli.shared import load_config
+    from hashee.hf.opening import open_config
 
     config = getattr(model, "config", None)
     if config is not None:
         return type(model).__name__, config
-    config = load_config(str(folder))
+    config = open_config(str(folder))
     return (config.architectures or ["a model of no known class"])[0], config
 
 

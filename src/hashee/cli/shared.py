@@ -1,11 +1,9 @@
-"""What several commands share: their options, and reading what they name."""
+"""What several commands share: their options, and finding the exit table that they name."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from hashee.hf.pretrained import read_pretrained
 
 Texts = Annotated[list[Path], typer.Argument(help="Files of texts: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.")]
 TokenizerPath = Annotated[str, typer.Option(help="Folder or Hub id of a tokenizer.")]
@@ -18,29 +16,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def table_for(config: Any, model: str, table: Path | None) -> Any:
     """Return the table that was named, else the one a converted model carries, else None."""
-    from hashee.hf.checkpoint import read_table
+    from hashee.hf.opening import read_table
 
     if table is not None:
         return read_table(table)
     return read_table(Path(model)) if getattr(config, "hashee", None) is not None else None
-
-
-def load_tokenizer(path: str) -> Any:
-    """Load a tokenizer from a folder (or the folder of a config file) or the Hub, or say why not in one line."""
-    from transformers import AutoTokenizer
-
-    return read_pretrained(AutoTokenizer, str(Path(path).parent) if path.endswith(".json") else path, "tokenizer")
-
-
-def load_config(path: str) -> Any:
-    """Load a config from a folder, a file or the Hub, or say why not in one line."""
-    from transformers import AutoConfig
-
-    return read_pretrained(AutoConfig, path, "config")
-
-
-def load_model(path: str) -> Any:
-    """Load a model from a folder or the Hub, or say why not in one line."""
-    from transformers import AutoModel
-
-    return read_pretrained(AutoModel, path, "model")

@@ -14,25 +14,27 @@ from hashee.bench.report import as_table, write_json, write_plot
 from hashee.cost.machine import usable_cores
 
 QUICK_SECONDS = 280.0
-"""No further round starts that would end later: all peers in under 5 minutes on two cores."""
+"""No further round starts that would end later: all baselines in under 5 minutes on two cores."""
 TRAINING_BATCH = 32
 
 
 def speed(  # typer makes an option of each
-    quick: Annotated[bool, typer.Option("--quick", help="SST-2 at batch 32, all peers, under 5 minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="SST-2 at batch 32, all baselines, under 5 minutes.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows as a JSON list.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of throughput against batch size.")] = None,
     workload: Annotated[str, typer.Option(help="SST-2, SNLI or IMDb, read from HASHEE_DATA.")] = "SST-2",
     model: Annotated[str, typer.Option(help="bert-base (random weights) or minilm (real).")] = "bert-base",
     batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
-    peers: Annotated[list[str] | None, typer.Option(help="Only this peer; repeat for more.")] = None,
+    baselines: Annotated[
+        list[str] | None, typer.Option("--baselines", "--peers", help="Only this one; repeat for more.")
+    ] = None,
     texts: Annotated[int | None, typer.Option(help="Texts per round; default: what the workload says.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Timed rounds; default: 5, or 3 if quick.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of every peer; default: all cores.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of every baseline; default: all cores.")] = None,
     training: Annotated[bool, typer.Option("--training", help="Time forward + backward at batch 32.")] = False,
     seed: Annotated[int, typer.Option(help="Draws the texts and the order of the rounds.")] = 0,
 ) -> None:
-    """Clock hashee and its peers side by side on the same texts, each in its own process, in interleaved rounds."""
+    """Clock hashee and baselines side by side on the same texts, each in its own process, in interleaved rounds."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # ours says more
@@ -42,7 +44,7 @@ def speed(  # typer makes an option of each
         batch_sizes=(TRAINING_BATCH,) if training else BATCH_SIZES,
         threads=threads or usable_cores(),
         seed=seed,
-        peers=tuple(peers or ()),
+        baselines=tuple(baselines or ()),
         training=training,
     )
     if quick:

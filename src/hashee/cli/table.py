@@ -8,15 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hashee.cli.shared import (
-    AsJson,
-    Column,
-    OptionalTokenizerPath,
-    PairColumn,
-    TokenizerPath,
-    load_model,
-    load_tokenizer,
-)
+from hashee.cli.shared import AsJson, Column, OptionalTokenizerPath, PairColumn, TokenizerPath
 from hashee.errors import HasheeError
 
 
@@ -45,11 +37,12 @@ def build_table(
 ) -> None:
     """Build an exit table and save it."""
     from hashee.data.texts import read_labelled, read_texts
+    from hashee.hf.opening import open_dense, open_tokenizer
     from hashee.tables.table import ExitTable
 
     if method in (Method.frequency, Method.mutual_information) and not texts:
         raise HasheeError(f"--method {method} counts tokens in texts; name at least one file")
-    loaded = load_tokenizer(tokenizer)
+    loaded = open_tokenizer(tokenizer)
     shared: dict[str, Any] = {"num_layers": num_layers, "num_buckets": num_buckets, "min_exit": min_exit}
     if method is Method.frequency:
         table = ExitTable.by_frequency(loaded, read_texts(texts or [], column, pair_column), **shared)
@@ -60,7 +53,7 @@ def build_table(
     elif method is Method.clustered:
         if model is None:
             raise HasheeError("--method clustered clusters a model's input embeddings; name it with --model")
-        table = ExitTable.by_clusters(loaded, load_model(model), seed=seed, **shared)
+        table = ExitTable.by_clusters(loaded, open_dense(model, new_head=True), seed=seed, **shared)
     else:
         table = ExitTable.at_random(loaded, seed=seed, **shared)
     table.save(output)
@@ -75,9 +68,9 @@ def show_table(
     as_json: AsJson = False,
 ) -> None:
     """Print tokens and occurrences per layer."""
-    from hashee.hf.checkpoint import read_table
+    from hashee.hf.opening import open_tokenizer, read_table
 
-    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    loaded = None if tokenizer is None else open_tokenizer(tokenizer)
     table = read_table(folder, loaded)
     if as_json:
         print(json.dumps(table.metadata()))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hashee.evaluation.points import Point, read_points, write_points
+from hashee.evaluation.points import TradeoffPoint, read_points, write_points
 from hashee.evaluation.settings import EvaluateSettings
 from hashee.packages import lazy_names
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EvaluateSettings",
     "Evaluation",
-    "Point",
+    "TradeoffPoint",
     "draw_tradeoff",
     "evaluate",
     "read_points",

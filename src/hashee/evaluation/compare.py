@@ -12,7 +12,7 @@ from hashee.data.run_record import DenseRecord, RunRecord, dev_score
 from hashee.data.task import TaskData
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluation.figure import draw_tradeoff
-from hashee.evaluation.points import DENSE, STATIC, Point, with_front, write_points
+from hashee.evaluation.points import DENSE, STATIC, TradeoffPoint, with_front, write_points
 from hashee.evaluation.settings import OWN, SPEEDUPS, TABLES
 from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
@@ -54,7 +54,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedFit:
     """A point that is to be fitted, for each seed alike."""
 
     name: str
@@ -71,7 +71,7 @@ def tradeoff(
     hash: str | Sequence[str] = TABLES,
     depths: Sequence[int] | None = None,
     **fields: Any,
-) -> list[Point]:
+) -> list[TradeoffPoint]:
     """Fit models at several costs, and write tradeoff.json and tradeoff.png to the output folder.
 
     speedups, hash: a model for each of both. depths: layers of the static models without exits; by default all below
@@ -90,21 +90,21 @@ def tradeoff(
     data = settings.load_data()
     with quiet_transformers():
         backbone = open_backbone(settings.backbone, data.task, None)
-    plans = plans_of(grid.checked(backbone.layers), backbone.layers, settings.output / "tables")
+    planned = planned_fits(grid.checked(backbone.layers), backbone.layers, settings.output / "tables")
     with torch_threads(settings.threads):
-        return _Fits(settings, data, backbone).run(plans)
+        return _Fits(settings, data, backbone).run(planned)
 
 
-def plans_of(grid: Grid, layers: int, tables: Path) -> list[Plan]:
+def planned_fits(grid: Grid, layers: int, tables: Path) -> list[PlannedFit]:
     """List the models to fit, those with exits first."""
-    plans = [
-        Plan(f"{name}-{speedup:g}x", name, layers, speedup, {"hash": name, "speedup": speedup})
+    planned = [
+        PlannedFit(f"{name}-{speedup:g}x", name, layers, speedup, {"hash": name, "speedup": speedup})
         for name in grid.hashes
         for speedup in sorted(grid.speedups)
     ]
     # Fitted as the others are, so that only the exits differ.
-    return plans + [
-        Plan(f"static-{depth}", STATIC, depth, None, {"depth": depth, "table": tables / f"never-{depth}"})
+    return planned + [
+        PlannedFit(f"static-{depth}", STATIC, depth, None, {"depth": depth, "table": tables / f"never-{depth}"})
         for depth in sorted(grid.depths or ())
     ]
 
@@ -122,23 +122,27 @@ class _Fits:
         self.folder = settings.output
         self.seeds = range(settings.seed, settings.seed + settings.seeds)
 
-    def run(self, plans: Sequence[Plan]) -> list[Point]:
+    def run(self, planned: Sequence[PlannedFit]) -> list[TradeoffPoint]:
         """Fit what is not there yet, and write points and figure."""
-        self.processes.main_only(lambda: self._begin(plans))
+        self.processes.main_only(lambda: self._begin(planned))
         seconds = [self._dense(seed) for seed in self.seeds]
-        points: list[Point] = []
+        points: list[TradeoffPoint] = []
         dense: list[DenseRecord] = []
-        for number, plan in enumerate(plans, start=1):
-            self._say(f"{number} of {len(plans)}: {plan.name}")
+        for number, planned_fit in enumerate(planned, start=1):
+            self._say(f"{number} of {len(planned)}: {planned_fit.name}")
             try:
-                runs = list(self._runs(plan))
+                runs = list(self._runs(planned_fit))
             except (TableError, UnsupportedModel) as error:
                 # No table reaches the speed-up, or the family cannot be cut: the other points are still of use.
-                self._say(f"skipped {plan.name}: {error}")
-                points.append(Point(plan.name, plan.hash, plan.layers, plan.asked, skipped=str(error)))
+                self._say(f"skipped {planned_fit.name}: {error}")
+                points.append(
+                    TradeoffPoint(
+                        planned_fit.name, planned_fit.hash, planned_fit.layers, planned_fit.asked, skipped=str(error)
+                    )
+                )
                 continue
             dense = [run.dense for run in runs if run.dense is not None]
-            points.append(self._point(plan, runs))
+            points.append(self._point(planned_fit, runs))
             self.processes.main_only(lambda: write_points(with_front(points), self.folder / POINTS))
         if not dense:
             raise InputError(f"none of the models could be fitted; the first: {points[0].skipped}")
@@ -146,7 +150,7 @@ class _Fits:
         self.processes.main_only(lambda: self._write(points))
         return points
 
-    def _begin(self, plans: Sequence[Plan]) -> None:
+    def _begin(self, planned: Sequence[PlannedFit]) -> None:
         """Make the tables without exits; refuse a folder whose points were fitted otherwise."""
         from hashee.training.json_files import read_json, write_json  # noqa: PLC0415
 
@@ -159,9 +163,9 @@ class _Fits:
             if begun["fingerprint"] != self.data.fingerprint:
                 raise InputError(f"the data have changed since {self.folder} was begun; name another output")
         write_json(self.folder / BEGUN, {"settings": shared.to_dict(), "fingerprint": self.data.fingerprint})
-        for plan in plans:
-            if plan.hash == STATIC:
-                ExitTable.never(self.backbone.tokenizer, plan.layers).save(plan.changes["table"])
+        for planned_fit in planned:
+            if planned_fit.hash == STATIC:
+                ExitTable.never(self.backbone.tokenizer, planned_fit.layers).save(planned_fit.changes["table"])
 
     def _dense(self, seed: int) -> float:
         """Fit the dense model of a seed, or find it, and return how long that took."""
@@ -173,34 +177,36 @@ class _Fits:
             record = Fit(settings, self.data, self.processes).dense().record
         return 0.0 if record is None else record.seconds
 
-    def _runs(self, plan: Plan) -> Iterator[RunRecord]:
+    def _runs(self, planned_fit: PlannedFit) -> Iterator[RunRecord]:
         for seed in self.seeds:
             folder = self._seed_folder(seed)
-            output = folder / plan.name
+            output = folder / planned_fit.name
             own = {"output": output, "seed": seed, "seeds": 1, "dense": folder / DENSE, "resume": output.exists()}
-            yield fit(replace(self.settings, **(plan.changes | own))).run
+            yield fit(replace(self.settings, **(planned_fit.changes | own))).run
 
     def _seed_folder(self, seed: int) -> Path:
         return self.folder / f"seed-{seed}"
 
-    def _point(self, plan: Plan, runs: Sequence[RunRecord]) -> Point:
+    def _point(self, planned_fit: PlannedFit, runs: Sequence[RunRecord]) -> TradeoffPoint:
         best = max(range(len(runs)), key=lambda number: dev_score(runs[number].metrics))
-        return Point(
-            name=plan.name,
-            hash=plan.hash,
-            layers=plan.layers,
-            asked=plan.asked,
-            speedup=fmean(run.macs.executed_speedup for run in runs),
+        return TradeoffPoint(
+            name=planned_fit.name,
+            hash=planned_fit.hash,
+            layers=planned_fit.layers,
+            asked=planned_fit.asked,
+            speedup=fmean(run.macs.speedup for run in runs),
             macs=fmean(run.macs.executed_per_text for run in runs),
             seconds=sum(run.seconds.total for run in runs),
-            folder=str(self._seed_folder(self.seeds[best]) / plan.name),
+            folder=str(self._seed_folder(self.seeds[best]) / planned_fit.name),
             **_quality(runs),
         )
 
-    def _dense_point(self, points: Sequence[Point], dense: Sequence[DenseRecord], seconds: float) -> Point:
+    def _dense_point(
+        self, points: Sequence[TradeoffPoint], dense: Sequence[DenseRecord], seconds: float
+    ) -> TradeoffPoint:
         fitted = next(point for point in points if point.macs is not None and point.speedup is not None)
         best = max(range(len(dense)), key=lambda number: dev_score(dense[number].metrics))
-        return Point(
+        return TradeoffPoint(
             name=DENSE,
             hash=DENSE,
             layers=self.backbone.layers,
@@ -211,10 +217,10 @@ class _Fits:
             **_quality(dense),
         )
 
-    def _write(self, points: Sequence[Point]) -> None:
+    def _write(self, points: Sequence[TradeoffPoint]) -> None:
         write_points(points, self.folder / POINTS)
         task = self.data.task
-        draw_tradeoff(points, self.folder / FIGURE, title=task.name, measure=task.metric.replace("_", " "))
+        draw_tradeoff(points, self.folder / FIGURE, title=task.name, metric=task.metric.replace("_", " "))
 
     def _say(self, line: str) -> None:
         if self.processes.is_main and not self.settings.quiet:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from hashee.data.texts import PathLike
 from hashee.evaluation.measurements import Measurements
-from hashee.evaluation.points import Point
+from hashee.evaluation.points import TradeoffPoint
 from hashee.evaluation.report import html_report
 from hashee.evaluation.terminal import rendered
 from hashee.files import replaced_atomically
@@ -22,7 +22,7 @@ _WIDTH = 100
 class Evaluation(Measurements):
     """A model on one split of a task; prints as one page."""
 
-    def save(self, folder: PathLike, points: Sequence[Point] = ()) -> Path:
+    def save(self, folder: PathLike, points: Sequence[TradeoffPoint] = ()) -> Path:
         """Write evaluation.json and report.html to a folder; points of a trade-off are drawn into the report."""
         folder = Path(folder)
         files = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from hashee.data.texts import PathLike
 from hashee.errors import InputError
-from hashee.evaluation.placing import Labels, log_ticks
-from hashee.evaluation.points import DENSE, STATIC, Point
+from hashee.evaluation.label_layout import Labels, log_ticks
+from hashee.evaluation.points import DENSE, STATIC, TradeoffPoint
 from hashee.files import replaced_atomically
 from hashee.packages import require
 
@@ -26,27 +26,27 @@ _OTHERS = (("#009E73", "P"), ("#8A6D00", "h"), ("#7B3294", "<"))
 _NAMES = {STATIC: "fewer layers, no exits", "mi": "mutual information", "random": "at random"}
 
 
-def draw_tradeoff(points: Iterable[Point], path: PathLike, *, title: str = "", measure: str = "quality") -> Path:
+def draw_tradeoff(points: Iterable[TradeoffPoint], path: PathLike, *, title: str = "", metric: str = "quality") -> Path:
     """Draw points to a `.png` (or `.svg`, `.pdf`) file: one line for each kind of table, labelled where it ends."""
     path = Path(path)
-    figure = tradeoff_figure(points, title=title, measure=measure)
+    figure = tradeoff_figure(points, title=title, metric=metric)
     with replaced_atomically(path) as temporary:
         figure.savefig(temporary, dpi=160, format=path.suffix.removeprefix(".") or "png")
     return path
 
 
-def tradeoff_png(points: Iterable[Point], *, title: str = "", measure: str = "quality") -> bytes:
+def tradeoff_png(points: Iterable[TradeoffPoint], *, title: str = "", metric: str = "quality") -> bytes:
     """Return the same figure as the bytes of a PNG."""
     buffer = BytesIO()
-    tradeoff_figure(points, title=title, measure=measure).savefig(buffer, dpi=160, format="png")
+    tradeoff_figure(points, title=title, metric=metric).savefig(buffer, dpi=160, format="png")
     return buffer.getvalue()
 
 
-def tradeoff_figure(points: Iterable[Point], *, title: str = "", measure: str = "quality") -> Any:
+def tradeoff_figure(points: Iterable[TradeoffPoint], *, title: str = "", metric: str = "quality") -> Any:
     """Return the figure as an object of matplotlib."""
     drawn = [point for point in points if point.speedup is not None and point.shown is not None]
     if not drawn:
-        raise InputError("there is nothing to draw: no point has both a speed-up and a measure of quality")
+        raise InputError("there is nothing to draw: no point has both a speed-up and a score")
     figure = require("matplotlib.figure", "train", "drawing").Figure(figsize=(8.5, 5.2), layout="constrained")
     axes: Any = figure.subplots()
     ends = []
@@ -54,15 +54,15 @@ def tradeoff_figure(points: Iterable[Point], *, title: str = "", measure: str = 
         series = sorted((point for point in drawn if point.hash == kind), key=lambda point: point.speedup or 0.0)
         colour = _draw_series(axes, series, _STYLES.get(kind) or _OTHERS[number % len(_OTHERS)])
         ends.append((series[-1], _NAMES.get(kind, kind), colour))
-    _set_axes(axes, drawn, measure)
+    _set_axes(axes, drawn, metric)
     if title:
         axes.set_title(_plain(title), loc="left", fontsize=12, fontweight="bold", pad=12, parse_math=False)
-    # Last, since labels find their places among all that is drawn.
+    # Last, since labels avoid everything that is drawn.
     _label_ends(axes, ends)
     return figure
 
 
-def _draw_series(axes: Any, series: Sequence[Point], style: tuple[str, str]) -> str:
+def _draw_series(axes: Any, series: Sequence[TradeoffPoint], style: tuple[str, str]) -> str:
     colour, marker = style
     rates, scores = [point.speedup for point in series], [_percent(point) for point in series]
     kind = series[0].hash
@@ -99,7 +99,7 @@ def _draw_series(axes: Any, series: Sequence[Point], style: tuple[str, str]) -> 
     return colour
 
 
-def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
+def _set_axes(axes: Any, drawn: Sequence[TradeoffPoint], metric: str) -> None:
     rates = [point.speedup or 1.0 for point in drawn]
     least, most = min(1.0, *rates), max(1.2, *rates)
     axes.set_xscale("log")
@@ -112,7 +112,7 @@ def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
     axes.margins(y=0.14)
     axes.set_xlabel("times fewer multiply-accumulates executed than by the dense model")
     split = "test" if all(point.test is not None for point in drawn) else "dev"
-    axes.set_ylabel(_plain(f"{measure} on {split}, %"), parse_math=False)
+    axes.set_ylabel(_plain(f"{metric} on {split}, %"), parse_math=False)
     axes.grid(True, axis="y", color="#000000", alpha=0.1)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -124,14 +124,14 @@ def _set_axes(axes: Any, drawn: Sequence[Point], measure: str) -> None:
     axes.text(1, -0.17, ";  ".join(notes), transform=axes.transAxes, ha="right", fontsize=8, color="#555555")
 
 
-def _label_ends(axes: Any, ends: Sequence[tuple[Point, str, str]]) -> None:
+def _label_ends(axes: Any, ends: Sequence[tuple[TradeoffPoint, str, str]]) -> None:
     """Write the name of each series beside its last point."""
     labels = Labels(axes)
     for point, name, colour in sorted(ends, key=lambda end: -_percent(end[0])):
         # The dashed line of the dense model would run through its name.
         lift = 9 if point.hash == DENSE else 0
-        place = (point.speedup or 1.0, _percent(point))
-        labels.write(_plain(name), place, lift, color=colour, fontsize=10, fontweight="bold")
+        position = (point.speedup or 1.0, _percent(point))
+        labels.write(_plain(name), position, lift, color=colour, fontsize=10, fontweight="bold")
 
 
 def _plain(text: str) -> str:
@@ -139,5 +139,5 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
-def _percent(point: Point) -> float:
+def _percent(point: TradeoffPoint) -> float:
     return 100 * (point.shown or 0.0)

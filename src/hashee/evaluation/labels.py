@@ -12,7 +12,7 @@ _SHOWN = 6
 
 
 def head_for(task: Task) -> str:
-    """Return how the names of model classes end that can answer a task."""
+    """Return how the names of model classes end that have a head for a task."""
     return TASK_TYPES[task.kind].head
 
 
@@ -38,7 +38,7 @@ def check_problem(config: Any, task: Task, source: str) -> None:
 
 
 def output_order(config: Any, task: Task, names: Sequence[str] | None, source: str) -> list[int]:
-    """Return which output of a model answers for each label of a task: (labels,).
+    """Return which output of a model stands for each label of a task: (labels,).
 
     names: what the outputs stand for, where the config's names are not the task's.
     """

@@ -18,10 +18,10 @@ from hashee.data.run_record import RunRecord, read_run
 from hashee.data.submission import write_submission
 from hashee.data.task import Examples, Kind, Task, TaskData
 from hashee.errors import InputError
-from hashee.evaluation.answers import agreement, answer, confidence, losses, spread, time_rounds
 from hashee.evaluation.evaluation import Evaluation
 from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
-from hashee.evaluation.opening import Array, Opened, open_dense, open_model
+from hashee.evaluation.opening import Array, Opened, open_model, open_reference
+from hashee.evaluation.predictions import agreement, confidence, losses, predict_logits, spread, time_rounds
 from hashee.evaluation.settings import AUTO, EvaluateSettings
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount, count_flops
@@ -32,12 +32,12 @@ _LONGEST_SHOWN = 48
 
 
 @dataclass(frozen=True)
-class _Answered:
-    """A model with its answers to the split."""
+class _Predicted:
+    """A model with its predictions for the split."""
 
     opened: Opened
     logits: list[Array]
-    answers: list[Any]
+    predictions: list[Any]
     quality: dict[str, float] | None
     cost: FlopCount
 
@@ -58,7 +58,7 @@ def evaluate(
     """Measure quality, cost and speed of a model on a split of a task.
 
     model: a folder, or a converted, exported or dense model with a head for the task. data: a task with its examples,
-    or what `load_task` takes. split: dev or test; by default test, or dev if test has no answers to compare with.
+    or what `load_task` takes. split: dev or test; by default test, or dev if test has no labels to compare with.
     settings, changes: the fields of `EvaluateSettings`.
     """
     settings = _complete(settings, changes | ({} if split is None else {"split": split}))
@@ -70,26 +70,26 @@ def evaluate(
         run = read_run(opened.source)
         max_length = settings.max_length or (None if run is None else run.settings.get("max_length"))
         full_layers = _full_layers(opened, run)
-        answered = _answered(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
+        predicted = _predicted(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
         memory = peak_memory_mb()
-        submission = _submission(data.task, answered.answers, settings)
+        submission = _submission(data.task, predicted.predictions, settings)
         source = _dense_source(settings, opened, run)
         dense = None
         if source is not None:
-            other = open_dense(source, data.task, settings, getattr(opened.model, "device", "cpu"))
-            dense = _answered(other.cut_at(max_length), examples, other.layers, not settings.quiet)
-        models = [each.opened for each in (answered, dense) if each is not None]
+            other = open_reference(source, data.task, settings, getattr(opened.model, "device", "cpu"))
+            dense = _predicted(other.cut_at(max_length), examples, other.layers, not settings.quiet)
+        models = [each.opened for each in (predicted, dense) if each is not None]
         timings = time_rounds(models, examples, settings.rounds, settings.timed_texts) if settings.rounds else []
         provenance = _provenance(data, run, opened, settings)
     return Evaluation(
         model=_about(opened, settings, full_layers),
         task=data.task,
         split=split,
-        quality=answered.quality,
-        cost=answered.cost,
+        quality=predicted.quality,
+        cost=predicted.cost,
         timing=timings[0] if timings else None,
         peak_memory_mb=memory,
-        worst=worst_examples(data.task, examples, answered, settings.worst),
+        worst=worst_examples(data.task, examples, predicted, settings.worst),
         dense=None
         if dense is None
         else DenseModel(
@@ -98,10 +98,10 @@ def evaluate(
             quality=dense.quality,
             macs_per_text=dense.macs_per_text,
             timing=timings[1] if timings else None,
-            agreement=agreement(data.task, answered.answers, dense.answers),
+            agreement=agreement(data.task, predicted.predictions, dense.predictions),
         ),
-        elue=_elue(data.task, split, answered),
-        explanations=_explanations(answered.opened, examples, settings.sentences),
+        elue=_elue(data.task, split, predicted),
+        explanations=_explanations(predicted.opened, examples, settings.sentences),
         provenance=replace(provenance, data_notes=(*why, *provenance.data_notes)),
         submission=submission,
     )
@@ -116,13 +116,13 @@ def _complete(settings: EvaluateSettings | None, changes: dict[str, Any]) -> Eva
 
 
 def split_of(data: TaskData, settings: EvaluateSettings) -> tuple[str, tuple[str, ...]]:
-    """Return the split that is evaluated, and why it is, if nobody chose it and it is not test."""
+    """Return the split that is evaluated, and the reason if it is dev without having been chosen."""
     if settings.split is not None:
         return settings.split, ()
     if data.test is None or not len(data.test):
         missing = f"{data.task.name} has no test split"
     elif data.test.targets is None and settings.submission is None:
-        missing = f"the answers of {data.task.name}'s test split are not known"
+        missing = f"the labels of {data.task.name}'s test split are not known"
     else:
         return "test", ()
     return "dev", (f"{missing}, so this is dev; a model that was chosen by dev looks a little better there",)
@@ -139,21 +139,21 @@ def examples_of(data: TaskData, settings: EvaluateSettings) -> Examples:
         )
     if examples.targets is None and settings.submission is None:
         raise InputError(
-            f"the answers of {name}'s {split} split are not known (leaderboards keep them back); write the model's "
-            f"with submission=... (--submission FILE), or evaluate on dev"
+            f"the labels of {name}'s {split} split are not known (leaderboards keep them back); write the "
+            f"model's predictions with submission=... (--submission FILE), or evaluate on dev"
         )
     return examples
 
 
-def _answered(opened: Opened, examples: Examples, full_layers: int, progress: bool) -> _Answered:
-    """Let a model answer all examples; this also warms it up."""
+def _predicted(opened: Opened, examples: Examples, full_layers: int, progress: bool) -> _Predicted:
+    """Let a model predict all examples; this also warms it up."""
     cost = _cost(opened, examples, full_layers)
-    logits = answer(opened, examples, progress)
-    answers = predictions(opened.task, logits)
+    logits = predict_logits(opened, examples, progress)
+    found = predictions(opened.task, logits)
     quality = None
     if examples.targets is not None:
         quality = scores(opened.task, logits, examples.targets)
-    return _Answered(opened, logits, answers, quality, cost)
+    return _Predicted(opened, logits, found, quality, cost)
 
 
 def _cost(opened: Opened, examples: Examples, full_layers: int) -> FlopCount:
@@ -187,34 +187,34 @@ def _dense_source(settings: EvaluateSettings, opened: Opened, run: RunRecord | N
     return None
 
 
-def worst_examples(task: Task, examples: Examples, answered: _Answered, count: int) -> tuple[Example, ...]:
-    """Return errors, the most confident first, and if they are too few, right answers with the largest loss.
+def worst_examples(task: Task, examples: Examples, predicted: _Predicted, count: int) -> tuple[Example, ...]:
+    """Return errors, the most confident first, and if they are too few, right predictions with the largest loss.
 
-    Scores, which have no confidence, come by their error; answers of several decisions by their loss.
+    Scores, which have no confidence, come by their error; predictions of several labels or tags by their loss.
     """
     if examples.targets is None or not count:
         return ()
-    off = losses(task, answered.logits, examples.targets)
-    right = [_is_right(*pair) for pair in zip(answered.answers, examples.targets, strict=True)]
-    certain = [confidence(task.kind, row) for row in answered.logits]
+    off = losses(task, predicted.logits, examples.targets)
+    right = [_is_right(*pair) for pair in zip(predicted.predictions, examples.targets, strict=True)]
+    certain = [confidence(task.kind, row) for row in predicted.logits]
 
-    def how_bad(place: int) -> tuple[bool, float, float]:
+    def how_bad(index: int) -> tuple[bool, float, float]:
         if task.kind is Kind.SCORE:
-            return False, -off[place], 0.0
-        by_confidence = task.kind is Kind.CLASSES and not right[place]
-        return right[place], -(certain[place] or 0.0) if by_confidence else -off[place], -off[place]
+            return False, -off[index], 0.0
+        by_confidence = task.kind is Kind.CLASSES and not right[index]
+        return right[index], -(certain[index] or 0.0) if by_confidence else -off[index], -off[index]
 
     shown = []
-    for place in sorted(range(len(off)), key=how_bad)[:count]:
-        gold, predicted = _named(task, examples.texts[place], examples.targets[place], answered.answers[place])
-        text = shown_text(task, examples.texts[place])
-        is_right = None if task.kind is Kind.SCORE else right[place]
-        shown.append(Example(place, text, gold, predicted, float(off[place]), certain[place], is_right))
+    for index in sorted(range(len(off)), key=how_bad)[:count]:
+        names = _named(task, examples.texts[index], examples.targets[index], predicted.predictions[index])
+        text = shown_text(task, examples.texts[index])
+        is_right = None if task.kind is Kind.SCORE else right[index]
+        shown.append(Example(index, text, *names, float(off[index]), certain[index], is_right))
     return tuple(shown)
 
 
-def _is_right(answer: Any, target: Any) -> bool:
-    return np.array_equal(np.asarray(answer), np.asarray(target))
+def _is_right(prediction: Any, target: Any) -> bool:
+    return np.array_equal(np.asarray(prediction), np.asarray(target))
 
 
 def shown_text(task: Task, text: Any) -> str:
@@ -225,7 +225,7 @@ def shown_text(task: Task, text: Any) -> str:
 
 
 def _named(task: Task, text: Any, gold: Any, predicted: Any) -> tuple[str, str]:
-    """Return an answer and the right one by name."""
+    """Return the gold label and the prediction by name."""
     if task.kind is Kind.SCORE:
         return f"{gold:.3g}", f"{predicted:.3g}"
     if task.kind is Kind.CLASSES:
@@ -243,12 +243,12 @@ def _explanations(opened: Opened, examples: Examples, count: int) -> tuple[Expla
     if opened.table is None or not count:
         return ()
     # Ten times as many as are shown are enough to find short ones among.
-    places = spread(range(len(examples)), 10 * count)
-    encoded = opened.encoder(Examples([examples.texts[place] for place in places], None))
+    indices = spread(range(len(examples)), 10 * count)
+    encoded = opened.encoder(Examples([examples.texts[index] for index in indices], None))
     short = [number for number, row in enumerate(encoded.ids) if len(row) <= _LONGEST_SHOWN]
-    chosen = spread(short if len(short) >= count else range(len(places)), count)
+    chosen = spread(short if len(short) >= count else range(len(indices)), count)
     return tuple(
-        _explanation(opened, shown_text(opened.task, examples.texts[places[number]]), encoded.ids[number].tolist())
+        _explanation(opened, shown_text(opened.task, examples.texts[indices[number]]), encoded.ids[number].tolist())
         for number in chosen
     )
 
@@ -266,12 +266,12 @@ def _explanation(opened: Opened, text: str, ids: list[int]) -> Explanation:
     )
 
 
-def _elue(task: Task, split: str, answered: _Answered) -> float | None:
+def _elue(task: Task, split: str, predicted: _Predicted) -> float | None:
     """Place the model on ElasticBERT's curve, which is for the test split of some tasks."""
-    if task.name not in ELASTICBERT or split != "test" or answered.quality is None:
+    if task.name not in ELASTICBERT or split != "test" or predicted.quality is None:
         return None
-    cost = mflops_per_text(answered.cost.paper_macs, answered.cost.texts)
-    return elue_score([(cost, 100 * answered.quality["score"])], task=task.name)
+    cost = mflops_per_text(predicted.cost.paper_macs, predicted.cost.texts)
+    return elue_score([(cost, 100 * predicted.quality["score"])], task=task.name)
 
 
 def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> About:
@@ -296,5 +296,5 @@ def _provenance(data: TaskData, run: RunRecord | None, opened: Opened, settings:
     return Provenance(data.fingerprint, data.notes, fitted_on, describe_machine(settings.threads or own))
 
 
-def _submission(task: Task, answers: Sequence[Any], settings: EvaluateSettings) -> str | None:
-    return None if settings.submission is None else str(write_submission(settings.submission, task, answers))
+def _submission(task: Task, found: Sequence[Any], settings: EvaluateSettings) -> str | None:
+    return None if settings.submission is None else str(write_submission(settings.submission, task, found))

@@ -5,12 +5,12 @@ from statistics import median
 from typing import Any
 
 from hashee.data.task import Task
-from hashee.evaluation.answers import Agreement, Timing
+from hashee.evaluation.predictions import Agreement, Timing
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount
 
-FORMAT = 1
-"""Version of evaluation.json."""
+FORMAT = 2
+"""Version of evaluation.json; in the first, `speedup` was the paper's count and `executed_speedup` the executed one."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Example:
     """An example that the model gets wrong, or hardly right."""
 
     index: int
-    """Its place in the split, from 0."""
+    """Its index in the split, from 0."""
     text: str
     """Both texts of a pair, one in a line each."""
     gold: str
@@ -43,9 +43,9 @@ class Example:
     loss: float
     """Cross-entropy; for scores the absolute error."""
     confidence: float | None
-    """Probability that the model gives to its answer; None for scores."""
+    """Probability that the model gives to its prediction; None for scores."""
     right: bool | None = None
-    """Whether the answer is right after all; None for scores, which are more or less off."""
+    """Whether the prediction is right; None for scores, which are more or less off."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class Measurements:
     task: Task
     split: str
     quality: dict[str, float] | None
-    """All parts of the task's measure and `score`; None where the answers are not known."""
+    """All parts of the task's metric and `score`; None where the labels are not known."""
     cost: FlopCount
     timing: Timing | None
     peak_memory_mb: float
     """Most resident memory of this process up to the end of the model's own pass, in 10^6 bytes."""
     worst: tuple[Example, ...]
-    """Errors first, of these the most confident; then right answers with the largest loss, if errors are too few."""
+    """Errors, the most confident first; if they are too few, then right predictions, the largest loss first."""
     dense: DenseModel | None
     elue: float | None
     """By how many percent the model lies above ElasticBERT at the same FLOPs, where that curve is known."""
@@ -96,7 +96,7 @@ class Measurements:
 
     @property
     def score(self) -> float | None:
-        """The task's measure of quality."""
+        """The task's metric."""
         return None if self.quality is None else self.quality["score"]
 
     @property

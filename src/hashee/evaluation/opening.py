@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
 from hashee.data.encoding import Encoder
-from hashee.data.run_record import read_run
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
 from hashee.engine.adapter import Adapter
@@ -29,22 +27,20 @@ from hashee.export.folder import DESCRIPTION, GRAPH
 from hashee.export.loading import load
 from hashee.export.runtime import ExportedModel
 from hashee.families.adapters import adapter_for
-from hashee.hf.model import HashedModel, check_finite
+from hashee.hf.model import HashedModel
+from hashee.hf.opening import open_config, open_dense, open_tokenizer
 from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
-from hashee.hf.pretrained import read_pretrained
 from hashee.packages import require
 from hashee.tables.table import ExitTable
 
-__all__ = ["Opened", "open_dense", "open_model", "read_run"]
-
 Array = NDArray[Any]
-Run = Callable[[dict[str, Array]], Array]
-"""From arrays (batch, length) by name to answers (batch, ...)."""
+RunBatch = Callable[[dict[str, Array]], Array]
+"""From arrays (batch, length) by name to outputs (batch, ...)."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that answers a task, on whatever runtime, and what must be known of it."""
+    """A model with a head for a task, on whatever runtime, and what must be known of it."""
 
     source: str
     """Its folder; its class if it was given as an object that has none."""
@@ -53,8 +49,8 @@ class Opened:
     tokenizer: Any
     task: Task
     order: list[int]
-    """The output that answers for each label of the task: (labels,)."""
-    run: Run
+    """The output that stands for each label of the task: (labels,)."""
+    run: RunBatch
     table: ExitTable | None
     """None for a dense model, which transformers runs."""
     reads_first_row: bool = False
@@ -79,8 +75,8 @@ class Opened:
     def predict(self, texts: Sequence[Text], progress: bool) -> Iterator[Array]:
         """Yield the logits for each text, with the outputs in the model's own order: (outputs,)."""
         if self.table is not None:
-            answers: Iterator[Array] = self.model.predict(texts, tokenizer=self.tokenizer, progress=progress)
-            return answers
+            logits: Iterator[Array] = self.model.predict(texts, tokenizer=self.tokenizer, progress=progress)
+            return logits
         scorer = Scorer(self.run, self.encoder.max_length, self.adapter.token_types, exit_layers=None)
         return predict(scorer, texts, self.tokenizer, Batching(), progress)
 
@@ -94,7 +90,7 @@ class Opened:
 
 
 def open_model(source: Any, task: Task, settings: EvaluateSettings, tokenizer: Any = None) -> Opened:
-    """Open a folder or take a model, and check that it can answer the task.
+    """Open a folder or take a model, and check that it has a head for the task.
 
     source: a folder that `hashee fit`, `save_pretrained` or `export_onnx` wrote, a Hub id of a dense model, or any of
     the models that these give.
@@ -109,18 +105,18 @@ def open_model(source: Any, task: Task, settings: EvaluateSettings, tokenizer: A
     source = str(source)
     if settings.backend != "torch":
         return _on_backend(Path(source), task, settings, tokenizer)
-    config = _config(source)
+    config = open_config(source, "model")
     check_head((config.architectures or ["model without a head"])[0], config, task, source)
     if getattr(config, "hashee", None) is None:
         if settings.quantize is not None:
             raise UnsupportedOption(f"quantize is for models with exits; the model in {source} is dense")
-        model = _dense(source, task)
+        model = open_dense(source, head_for(task))
     else:
         model = load(source, quantize=settings.quantize)
     return _in_torch(model, task, settings, tokenizer)
 
 
-def open_dense(source: str, task: Task, settings: EvaluateSettings, device: Any) -> Opened:
+def open_reference(source: str, task: Task, settings: EvaluateSettings, device: Any) -> Opened:
     """Open the dense model that a model is compared with."""
     opened = open_model(source, task, replace(settings, backend="torch", quantize=None))
     opened.model.to(device)
@@ -164,7 +160,7 @@ def _on_backend(folder: Path, task: Task, settings: EvaluateSettings, tokenizer:
 
 def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, tokenizer: Any) -> Opened:
     folder = str(model.folder)
-    config = _config(folder)
+    config = open_config(folder, "model")
     axes = len(model.description["outputs"].get("logits", ()))
     if axes != (3 if task.kind is Kind.TAGS else 2):
         raise InputError(
@@ -197,26 +193,9 @@ def _table_in_graph(model: ExportedModel, config: Any) -> ExitTable:
     raise CheckpointError(f"the graph in {model.folder} holds no exit table; export the model again")
 
 
-def _dense(source: str, task: Task) -> Any:
-    """Load a dense model with all of its head; what transformers would only report missing is an error."""
-    auto_class: Any = getattr(transformers, f"AutoModel{head_for(task)}")
-    model, info = read_pretrained(auto_class, source, "model", dtype=torch.float32, output_loading_info=True)
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise CheckpointError(f"{source} lacks {len(missing)} weights, such as {missing[0]}; save the model again")
-    check_finite(model, source)
-    return model
-
-
-def _config(source: str) -> Any:
-    if Path(source).is_dir() and not (Path(source) / "config.json").exists():
-        raise CheckpointError(f"{source} holds no config.json; name the folder of a model")
-    return read_pretrained(AutoConfig, source, "model")
-
-
 def _tokenizer(model: Any) -> Any:
     source = model.config.name_or_path
     hashed = isinstance(model, HashedModel)
     if not hashed and not source:
         raise InputError("a dense model that was not loaded from a folder knows no tokenizer; pass tokenizer=...")
-    return model.tokenizer if hashed else read_pretrained(AutoTokenizer, source, "tokenizer")
+    return model.tokenizer if hashed else open_tokenizer(source)

@@ -1,4 +1,4 @@
-"""The frame of a self-contained HTML page: it asks nobody for anything, and its texts are never code."""
+"""The frame of a self-contained HTML page: it loads nothing from elsewhere, and its texts are never code."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

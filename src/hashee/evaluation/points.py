@@ -16,7 +16,7 @@ _AS_CHEAP = 0.97
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeoffPoint:
     """A model at one cost; over several seeds the means, with the deviation of the sample."""
 
     name: str
@@ -31,7 +31,7 @@ class Point:
     """Executed multiply-accumulates for a text."""
     dev: float | None = None
     test: float | None = None
-    """The task's measure of quality."""
+    """The task's metric."""
     dev_std: float = 0.0
     test_std: float = 0.0
     seeds: int = 1
@@ -45,7 +45,7 @@ class Point:
 
     @property
     def shown(self) -> float | None:
-        """What is reported: quality on test, or on dev where the answers of test are not known."""
+        """What is reported: quality on test, or on dev where the labels of test are not known."""
         return self.dev if self.test is None else self.test
 
     @property
@@ -54,7 +54,7 @@ class Point:
         return self.dev_std if self.test is None else self.test_std
 
 
-def with_front(points: Sequence[Point]) -> list[Point]:
+def with_front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     """Mark the points that dev would choose: no other that is as cheap, or nearly, is better there."""
     known = [(point.speedup, point.dev) for point in points if point.speedup is not None and point.dev is not None]
 
@@ -74,21 +74,21 @@ def with_front(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def write_points(points: Iterable[Point], path: PathLike) -> None:
+def write_points(points: Iterable[TradeoffPoint], path: PathLike) -> None:
     """Write points as a JSON list of objects."""
     with replaced_atomically(Path(path)) as temporary:
         rows = [asdict(point) for point in points]
         temporary.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_points(path: PathLike) -> list[Point]:
+def read_points(path: PathLike) -> list[TradeoffPoint]:
     """Read what `write_points` wrote; fields that are not ours are left out."""
     try:
         rows: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read points of a trade-off from {path}: {error}") from None
-    known = {field.name for field in fields(Point)}
+    known = {field.name for field in fields(TradeoffPoint)}
     try:
-        return [Point(**{name: value for name, value in row.items() if name in known}) for row in rows]
+        return [TradeoffPoint(**{name: value for name, value in row.items() if name in known}) for row in rows]
     except (AttributeError, TypeError) as error:
         raise InputError(f"{path} holds no points of a trade-off ({error}); write it with hashee tradeoff") from None

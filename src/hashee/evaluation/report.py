@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashee.evaluation.figure import tradeoff_png
 from hashee.evaluation.measurements import Measurements
 from hashee.evaluation.page import definitions, page, table, text
-from hashee.evaluation.points import Point
+from hashee.evaluation.points import TradeoffPoint
 from hashee.evaluation.terminal import name_of, summary_lines, verdict, worst_order
 from hashee.hf.explain import Explanation
 
@@ -16,7 +16,7 @@ _SCALE = ((241, 246, 252), (158, 202, 225), (66, 146, 198), (8, 81, 156), (8, 36
 _BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
 
 
-def html_report(evaluation: Measurements, points: Sequence[Point] = ()) -> str:
+def html_report(evaluation: Measurements, points: Sequence[TradeoffPoint] = ()) -> str:
     """Return the page; points of a trade-off are drawn into it."""
     name, split = evaluation.task.name, evaluation.split
     return page(
@@ -46,7 +46,7 @@ def _headline(evaluation: Measurements) -> str:
     if saved is not None:
         cards.append((f"{saved:.2f}x", "fewer multiply-accumulates executed than by the dense model"))
     elif evaluation.model.table is not None:
-        cards.append((f"{evaluation.cost.executed_speedup:.2f}x", "fewer multiply-accumulates than at full depth"))
+        cards.append((f"{evaluation.cost.speedup:.2f}x", "fewer multiply-accumulates than at full depth"))
     if evaluation.measured_speedup is not None and evaluation.measured_range is not None:
         low, high = evaluation.measured_range
         note = f"the texts per second of the dense model in transformers ({low:.2f} to {high:.2f} over the rounds)"
@@ -78,10 +78,10 @@ def _comparison(evaluation: Measurements) -> str:
     return f"<h2>{'Numbers' if dense is None else 'Dense and hashed'}</h2>\n{shown}\n{notes}"
 
 
-def _figure(evaluation: Measurements, points: Sequence[Point]) -> str:
+def _figure(evaluation: Measurements, points: Sequence[TradeoffPoint]) -> str:
     if not points:
         return ""
-    png = tradeoff_png(points, title=evaluation.task.name, measure=evaluation.task.metric.replace("_", " "))
+    png = tradeoff_png(points, title=evaluation.task.name, metric=evaluation.task.metric.replace("_", " "))
     data = base64.b64encode(png).decode("ascii")
     return (
         f'<h2>Quality against cost</h2>\n<img alt="Quality against the number of operations, for several models" '
@@ -139,9 +139,9 @@ def _token(token: str, layer: int, layers: int, number: bool = True) -> str:
 
 def colour_of(layer: int, layers: int) -> tuple[int, int, int]:
     """Return the colour of an exit layer on the scale from light to dark."""
-    place = (len(_SCALE) - 1) * layer / max(layers, 1)
-    below = min(int(place), len(_SCALE) - 2)
-    part = place - below
+    position = (len(_SCALE) - 1) * layer / max(layers, 1)
+    below = min(int(position), len(_SCALE) - 2)
+    part = position - below
     mixed = [round(one + part * (two - one)) for one, two in zip(_SCALE[below], _SCALE[below + 1], strict=True)]
     return mixed[0], mixed[1], mixed[2]
 

@@ -21,7 +21,7 @@ AUTO = "auto"
 class EvaluateSettings:
     """How a model is evaluated; what is said of each field is the help of its option; docs/evaluating.md says more."""
 
-    split: Annotated[str | None, "dev or test; default: test if it has answers."] = None
+    split: Annotated[str | None, "dev or test; default: test if it has labels."] = None
     dense: Annotated[str | None, "Dense model to compare with."] = AUTO
     backend: Annotated[str, "torch, onnx or openvino."] = "torch"
     quantize: Annotated[str | None, "int8: evaluate with int8 weights, on torch."] = None
@@ -32,7 +32,7 @@ class EvaluateSettings:
     threads: Annotated[int | None, "Threads to run on; default: the usable cores."] = None
     worst: Annotated[int, "Worst examples to show, errors first."] = 5
     sentences: Annotated[int, "Texts to show with their exits."] = 5
-    submission: Annotated[Path | None, "File of answers for GLUE and ELUE."] = None
+    submission: Annotated[Path | None, "File of predictions for GLUE and ELUE."] = None
     quiet: Annotated[bool, "Show no progress."] = False
 
     def __post_init__(self) -> None:

@@ -79,9 +79,9 @@ def _kept(evaluation: Measurements) -> str | None:
     if evaluation.dense is None:
         return None
     agreement = evaluation.dense.agreement
-    value = f"{agreement.value:.1%}" if agreement.measure == "equal answers" else f"{agreement.value:.4f}"
+    value = f"{agreement.value:.1%}" if agreement.metric == "equal predictions" else f"{agreement.value:.4f}"
     kept = "" if evaluation.quality_kept is None else f"; {evaluation.quality_kept:.1%} of its quality is kept"
-    return f"agreement with the dense model: {value} {agreement.measure}{kept}"
+    return f"agreement with the dense model: {value} {agreement.metric}{kept}"
 
 
 def _counted(evaluation: Measurements) -> str | None:
@@ -89,7 +89,7 @@ def _counted(evaluation: Measurements) -> str | None:
         return None
     cost = evaluation.cost
     return (
-        f"counted speed-up over full depth: {cost.speedup:.2f}x by the paper's count, {cost.executed_speedup:.2f}x as "
+        f"counted speed-up over full depth: {cost.paper_speedup:.2f}x by the paper's count, {cost.speedup:.2f}x as "
         f"executed; {cost.speedup_vs_bert_base:.2f}x over 12-layer BERT-base by the paper's count"
     )
 
@@ -124,7 +124,7 @@ def _notes(evaluation: Measurements) -> list[str]:
     if fitted_on not in (None, evaluation.provenance.data_fingerprint):
         lines.append("note: these are not the data that the model was fitted to (their fingerprints differ)")
     if evaluation.submission is not None:
-        lines.append(f"answers written to {evaluation.submission}")
+        lines.append(f"predictions written to {evaluation.submission}")
     return lines
 
 
@@ -161,7 +161,7 @@ def worst_order(evaluation: Measurements) -> str:
     if wrong > 1:
         parts[0] += ", the most confident first" if evaluation.task.kind is Kind.CLASSES else ", the largest loss first"
     if right:
-        parts.append(f"{_counted_as(right, 'right answer')} with the largest loss, for want of more errors")
+        parts.append(f"{_counted_as(right, 'right prediction')} with the largest loss, as there are no more errors")
     return "; ".join(parts)
 
 
@@ -170,7 +170,7 @@ def _counted_as(number: int, name: str) -> str:
 
 
 def verdict(example: Example) -> str:
-    """Say in a line what was asked for and what the model answered."""
+    """Say in a line what is right and what the model predicts."""
     certain = "" if example.confidence is None else f", {example.confidence:.1%} sure"
     if example.right:
         return f"right: {example.gold}{certain}, loss {example.loss:.3f}"

@@ -11,8 +11,9 @@ from hashee.engine.structure import check_structure, share_tensors
 from hashee.errors import TableMismatch, UnsupportedModel, first_line
 from hashee.families.adapters import adapter_for
 from hashee.hf.classes import hashed_class, hashed_config_class
-from hashee.hf.model import HashedEncoder, HashedModel, check_finite, pooling_of
+from hashee.hf.model import HashedEncoder, HashedModel, pooling_of
 from hashee.hf.sentence_models import is_sentence_model, transformer_inside, with_transformer
+from hashee.hf.weights import check_finite
 from hashee.tables.table import ExitTable
 
 

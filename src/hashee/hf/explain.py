@@ -35,7 +35,7 @@ class Explanation:
         """Say in one line what the text costs."""
         return (
             f"{len(self.tokens)} tokens, {self.cost.paper_macs / 1e6:,.1f} MMACs: "
-            f"{self.cost.speedup:.2f}x less than the same model at full depth, "
+            f"{self.cost.paper_speedup:.2f}x less than the same model at full depth, "
             f"{self.cost.speedup_vs_bert_base:.2f}x less than 12-layer BERT-base"
         )
 

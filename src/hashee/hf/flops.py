@@ -1,5 +1,6 @@
 """What a text costs, counted from a config, an exit table and token ids; no weights are needed."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,13 +36,19 @@ class FlopCount:
 
     @property
     def speedup(self) -> float:
+        """Full depth of this model / executed count."""
+        return self.full_depth_macs / max(self.executed_macs, 1)
+
+    @property
+    def paper_speedup(self) -> float:
         """Full depth of this model / paper's count."""
         return self.full_depth_macs / max(self.paper_macs, 1)
 
     @property
     def executed_speedup(self) -> float:
-        """Full depth of this model / executed count."""
-        return self.full_depth_macs / max(self.executed_macs, 1)
+        """The former name of `speedup`."""
+        warnings.warn("executed_speedup is called speedup now", DeprecationWarning, stacklevel=2)
+        return self.speedup
 
     @property
     def speedup_vs_bert_base(self) -> float:
@@ -51,13 +58,13 @@ class FlopCount:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and ratios as plain values for JSON."""
         layers = [asdict(layer) | {"macs": layer.macs} for layer in self.layers]
-        ratios = {name: getattr(self, name) for name in ("speedup", "executed_speedup", "speedup_vs_bert_base")}
+        ratios = {name: getattr(self, name) for name in ("speedup", "paper_speedup", "speedup_vs_bert_base")}
         return asdict(self) | {"layers": layers} | ratios
 
     def __str__(self) -> str:
         rows = (
-            ("paper's count", self.paper_macs, f"{self.speedup:.2f}x less than full depth"),
-            ("executed", self.executed_macs, f"{self.executed_speedup:.2f}x less than full depth"),
+            ("paper's count", self.paper_macs, f"{self.paper_speedup:.2f}x less than full depth"),
+            ("executed", self.executed_macs, f"{self.speedup:.2f}x less than full depth"),
             ("full depth", self.full_depth_macs, ""),
             ("12-layer BERT-base", self.bert_base_macs, f"{self.speedup_vs_bert_base:.2f}x the paper's count"),
         )

@@ -1,4 +1,4 @@
-"""Checksums in the config of a saved model: a damaged, mixed or half-written folder is refused, never half believed.
+"""Checksums in the config of a saved model: a damaged, mixed or half-written folder is refused.
 
 The entry `checksums` of `hashee` in config.json holds the checksum of the rest of the config and of every file with
 weights. Folders without it, written before there was one or edited on purpose, open unchecked.
@@ -82,7 +82,7 @@ def saved_with_checksums(model: Any, folder: Path, variant: str | None = None) -
 
 
 def _written(weights: Path, index: Path) -> list[Path]:
-    """Return the files that hold the weights, and what else decides the answers of a model."""
+    """Return the files that hold the weights, and what else decides the outputs of a model."""
     folder = weights.parent
     paths = [weights]
     if index.exists():

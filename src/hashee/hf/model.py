@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from hashee.data.batching import Batching
@@ -26,6 +25,7 @@ from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksum
 from hashee.hf.opener import name_opener
 from hashee.hf.predict import Scorer, predict, predict_batch, run_in_torch
 from hashee.hf.pretrained import read_tokenizer
+from hashee.hf.weights import Required, check_weights
 from hashee.tables.table import ExitTable
 from hashee.tables.tokenization import check_tokenization, tokenization_of
 
@@ -112,7 +112,7 @@ class HashedModel(Host):  # type: ignore[misc]
 
     @property
     def train_exit_table(self) -> ExitTable | None:
-        """The table that takes the other's place in `train()`, if there is one."""
+        """The table by which tokens exit in `train()`, if it is another one."""
         metadata = self.config.hashee["train_table"]
         if metadata is None:
             return None
@@ -151,9 +151,9 @@ class HashedModel(Host):  # type: ignore[misc]
         batching: Batching | None = None,
         progress: bool = True,
     ) -> Iterator[NDArray[Any]]:
-        """Yield the answer to each text in order, grouping texts into batches by what they will cost.
+        """Yield the output for each text in order, grouping texts into batches by what they will cost.
 
-        texts: any number of texts or pairs: a list, an iterator, or a file. Answers are logits, (labels,) for a text
+        texts: any number of texts or pairs: a list, an iterator, or a file. Outputs are logits, (labels,) for a text
         and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
         model's length. Memory is bounded by `batching`, so a million lines may pass through.
         """
@@ -204,7 +204,7 @@ class HashedModel(Host):  # type: ignore[misc]
             model, info = super().from_pretrained(source, *args, output_loading_info=True, **kwargs)
             align_(model)
             check_loaded(model, info, source)
-        # They vouch for the files that were read, not for what the model becomes.
+        # They are those of the files that were read, and the model may change from now on.
         model.config.hashee.pop(ENTRY, None)
         folder = Path(source or "", kwargs.get("subfolder") or "")
         if source is not None and (folder / "tokenizer_config.json").exists():
@@ -344,35 +344,16 @@ def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
     own_class = model.config.hashee.get("model_class")
     if own_class not in (None, name_of_own_class(model.dense_class)):
         raise CheckpointError(
-            f"{source} was converted from a {own_class}, which may answer otherwise than {model.dense_class.__name__}; "
+            f"{source} was converted from a {own_class}, which may differ from {model.dense_class.__name__}; "
             "open it with hashee.hf.classes.hashed_class(your class).from_pretrained"
         )
-    lost = _lost_weights(model, set(info["missing_keys"]))
-    if lost:
-        names = ", ".join(sorted(lost)[:3]) + (" ..." if len(lost) > 3 else "")
-        raise CheckpointError(f"{source} lacks {len(lost)} weights that the model needs: {names}; save the model again")
+    other_head = (model.config.architectures or [None])[0] != type(model).__name__
+    required = Required(new_head=other_head, other_sizes=True, what="weights that the model needs")
+    check_weights(model, source, info, required)
     if any(row[0].endswith("exit_layers") for row in info["mismatched_keys"]):
         _send_all_to_the_last_layer(model, source)
-    check_finite(model, source)
     # Putting the tables together compares them with the fingerprints in the config.
     _ = model.exit_table, model.train_exit_table
-
-
-def _lost_weights(model: Any, missing: set[str]) -> set[str]:
-    """Return the missing weights that a checkpoint of this model must have: all but those of new heads and poolers."""
-    if (model.config.architectures or [None])[0] == type(model).__name__:
-        return missing
-    # The pooler counts as part of a head.
-    base = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
-    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
-    parts: dict[str, set[str]] = {}
-    for name in set(model.state_dict()) - tied:
-        inside = name.removeprefix(base) if name.startswith(base) else None
-        if inside is None or ".pooler." in f".{inside}":
-            parts.setdefault("pooler" if inside else name.partition(".")[0], set()).add(name)
-    # A part is new as a whole; half of one is damage.
-    new = {name for names in parts.values() if names <= missing for name in names}
-    return missing - new - tied
 
 
 def _send_all_to_the_last_layer(model: Any, source: Any) -> None:
@@ -385,12 +366,3 @@ def _send_all_to_the_last_layer(model: Any, source: Any) -> None:
     )
     never = ExitTable.never(embeddings.num_embeddings, model.adapter.shape(model.config).layers)
     model.install_tables(never, None if model.config.hashee["train_table"] is None else never)
-
-
-def check_finite(model: PreTrainedModel, source: Any) -> None:
-    """Raise if any weight is NaN or infinite."""
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and parameter.numel() and not parameter.is_meta:
-            low, high = parameter.detach().aminmax()
-            if not bool(torch.isfinite(low) & torch.isfinite(high)):
-                raise CheckpointError(f"weight {name} of {source} holds NaN or infinite values; it cannot be used")

@@ -1,4 +1,4 @@
-"""Reading configs, tokenizers and models from folders or the Hub; what goes wrong is one clear line."""
+"""Calling `from_pretrained` of transformers so that whatever goes wrong is one clear line; for `hf/opening.py`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,11 +1,11 @@
 """int8 on top of exits: one byte a weight, and every row of activations rounded by its own range as it comes.
 
 Weights are symmetric per output channel. A row x from l to l + r becomes `(x - l) / r` between 0 and 1, which is what
-the kernel rounds, and `x W^T = r ((x - l) / r) W^T + l (W 1)^T` puts it back. A row's answer thus never depends on
+the kernel rounds, and `x W^T = r ((x - l) / r) W^T + l (W 1)^T` puts it back. A row's output thus never depends on
 which other rows are in the batch, as it would if the batch shared one range.
 
 Without torch's int8 kernels (another processor, or a torch that has dropped them) the same integers are multiplied as
-float32, block by block: the same answers and the same memory, but no faster than float32.
+float32, block by block: the same outputs and the same memory, but no faster than float32.
 """
 
 import copy
@@ -28,7 +28,7 @@ ENGINE = "fbgemm"
 STEPS = 127
 """Steps from zero to the largest weight of a channel, and from the least to the largest entry of a row. Without VNNI
 instructions the kernels add two products in 16 bits, which more than 7 bits a row would overflow; keeping to 7
-everywhere gives the same answers on every processor."""
+everywhere gives the same outputs on every processor."""
 SMALLEST = 1e-30
 """Stands in for a range of zero."""
 METHODS = ("int8",)
@@ -119,7 +119,7 @@ def quantize(model: Any) -> Any:
         )
     if not has_kernels():
         log.warning("no int8 kernels of torch %s here: int8 saves memory, but no time", torch.__version__)
-    _check_place(model)
+    _check_device(model)
     quantized = _sharing_copy(model).eval()
     encoder = quantized.hashed_encoder
     names = {module: name for name, module in encoder.named_modules()}
@@ -139,9 +139,9 @@ def _chosen(encoder: Any) -> Iterator[nn.Module]:
     adapter = encoder.adapter
     absorbs = adapter.shape(encoder.config).absorbable
     lowest = int(encoder.exit_layers.min())
-    for place, block in enumerate(adapter.blocks(encoder)):
+    for number, block in enumerate(adapter.blocks(encoder)):
         yield from (block.attention.output, block.feed_forward.expand, block.feed_forward.contract)
-        if place == 0 and adapter.summed_embeddings is not None:
+        if number == 0 and adapter.summed_embeddings is not None:
             continue  # what the first layer projects is looked up, which beats any product
         first, *others = block.attention.projections.modules
         yield first
@@ -186,7 +186,7 @@ def _multiply(shares: Tensor, weight: Tensor, step: Tensor) -> Tensor:
     return torch.cat(blocks, dim=1).mul_(step / STEPS)
 
 
-def _check_place(model: Any) -> None:
+def _check_device(model: Any) -> None:
     for parameter in model.hashed_encoder.parameters():
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
             raise UnsupportedOption(

@@ -25,7 +25,7 @@ Action = Callable[[ModuleType], None]
 def register_on_use() -> None:
     """Register stand-ins now if transformers is there, else when it comes, and the classes when they are made."""
     _after_import(_AUTO_CONFIG, _add_stand_ins)
-    # Whoever unpickles a converted model or imports its class by name comes by here too.
+    # Unpickling a converted model, or importing its class by name, imports that module as well.
     _after_import(_FAMILIES, lambda families: families.register_families())
 
 
@@ -33,7 +33,7 @@ def register_on_use() -> None:
 
 
 class _StandIn:
-    """Takes a config class's place in `AutoConfig` until the first config is read or made."""
+    """Stands for a config class in `AutoConfig` until the first config is read or made."""
 
     model_type: str
 
@@ -63,7 +63,7 @@ def _add_stand_ins(auto_config: ModuleType) -> None:
 
 def _real_class(stand_in: type[_StandIn]) -> Any:
     """Register all families, and return the config class that a stand-in stands for."""
-    # Python lets one thread import a module and the others wait for it, so nobody sees half of the classes.
+    # Python lets one thread import a module and the others wait for it, so none sees half of the classes.
     families = importlib.import_module(_FAMILIES)
     known = sys.modules[_AUTO_CONFIG].CONFIG_MAPPING
     if issubclass(known[stand_in.model_type], _StandIn):

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import set_seed
 
 from hashee.data import Task
 from hashee.data.encoding import Encoder
 from hashee.data.types import TASK_TYPES
 from hashee.embedded import minilm_folder
 from hashee.engine.adapter import Adapter
-from hashee.errors import CheckpointError, InputError, UnsupportedModel
+from hashee.errors import InputError, UnsupportedModel
 from hashee.families.adapters import adapter_for
 from hashee.hf.convert import convert
-from hashee.hf.model import check_finite
-from hashee.hf.pretrained import read_pretrained
+from hashee.hf.opening import open_config, open_dense, open_tokenizer
 from hashee.tables.table import ExitTable
 from hashee.training.settings import EMBEDDED
 
@@ -53,7 +51,6 @@ class Backbone:
     def load(self, seed: int = 0, depth: int | None = None) -> Any:
         """Return the dense model at a depth (`self.depth`) with a head for the task; the seed draws a new head."""
         task_type = TASK_TYPES[self.task.kind]
-        auto_class: Any = getattr(transformers, f"AutoModel{task_type.head}")
         config = copy.deepcopy(self.config)
         config.num_hidden_layers = depth or self.depth
         labels = self.task.labels or ("score",)
@@ -62,19 +59,7 @@ class Backbone:
         if task_type.problem_type is not None:
             config.problem_type = task_type.problem_type
         set_seed(seed)
-        model, info = read_pretrained(
-            auto_class,
-            self.source,
-            "model",
-            config=config,
-            dtype=torch.float32,
-            # A head that was fitted for other labels makes way for a new one.
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
-        _check_encoder(model, info, self.adapter, self.source)
-        check_finite(model, self.source)
-        return model
+        return open_dense(self.source, task_type.head, config=config, new_head=True)
 
     def has_head(self) -> bool:
         """Say whether the model on disk has a head for the very labels of the task."""
@@ -93,7 +78,7 @@ def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
     """Find a backbone and check that it can be fitted to the task at this depth; its weights are not read yet."""
     if source == EMBEDDED and not Path(source).exists():
         source = str(minilm_folder())
-    config = read_pretrained(AutoConfig, source, "backbone")
+    config = open_config(source, "backbone")
     if getattr(config, "hashee", None) is not None:
         raise UnsupportedModel(f"the model in {source} has exits already; name the backbone that it was made from")
     full = adapter_for(config).shape(config).layers
@@ -104,7 +89,7 @@ def open_backbone(source: str, task: Task, depth: int | None) -> Backbone:
             f"{source} deals its layers out to {config.num_hidden_groups} groups, so its first {depth} layers are no "
             f"model of their own; leave out depth"
         )
-    return Backbone(source, task, read_pretrained(AutoTokenizer, source, "tokenizer"), config, depth or full)
+    return Backbone(source, task, open_tokenizer(source), config, depth or full)
 
 
 def weights_fingerprint(model: Any) -> str:
@@ -114,20 +99,3 @@ def weights_fingerprint(model: Any) -> str:
         digest.update(f"{name} {tuple(parameter.shape)} ".encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _check_encoder(model: Any, info: dict[str, Any], adapter: Adapter, source: str) -> None:
-    """Raise if weights of the encoder are missing, which transformers only reports; head and pooler may be new."""
-    encoder = next(module for module in model.modules() if isinstance(module, adapter.encoder_class))
-    prefix = next(name for name, module in model.named_modules() if module is encoder)
-    mismatched = {row[0] for row in info.get("mismatched_keys", ())}
-    lost = sorted(
-        name
-        for name in {*info["missing_keys"], *mismatched}
-        if name.startswith(f"{prefix}.") and ".pooler." not in name
-    )
-    if lost:
-        raise CheckpointError(
-            f"{source} lacks {len(lost)} weights of the encoder, such as {lost[0]}; copy it again, or name a backbone "
-            f"of the type that its config says ({model.config.model_type})"
-        )

@@ -24,7 +24,7 @@ def model_card(run: RunRecord) -> str:
             f"Fitted with hashee {run.versions['hashee']} from "
             f"`{run.backbone.name}`, of which it keeps {run.backbone.depth} of "
             f"{run.backbone.layers} layers. Every token has a fixed exit layer; on the {macs.split} texts the "
-            f"model executes {macs.executed_speedup:.1f} times fewer multiply-accumulates than the whole backbone.",
+            f"model executes {macs.speedup:.1f} times fewer multiply-accumulates than the whole backbone.",
             "",
             "| split | measure | value |",
             "|---|---|---|",

@@ -58,7 +58,7 @@ def macs_of(config: Any, table: ExitTable, encoded: Encoded, split: str, reads_f
         paper_per_text=count.paper_macs / texts,
         executed_per_text=count.executed_macs / texts,
         speedup=count.speedup,
-        executed_speedup=count.executed_speedup,
+        paper_speedup=count.paper_speedup,
         speedup_vs_bert_base=count.speedup_vs_bert_base,
     )
 

@@ -11,8 +11,8 @@ from typing import Any
 from hashee.data import Examples, Recipe, TaskData
 from hashee.data.encoding import Encoded
 from hashee.errors import InputError, TableError
-from hashee.hf.checkpoint import read_table
 from hashee.hf.convert import convert
+from hashee.hf.opening import read_table
 from hashee.tables.table import ExitTable, tokenizer_fingerprint
 from hashee.training.backbone import Backbone, open_backbone, weights_fingerprint
 from hashee.training.evaluation import logits_for, scores

@@ -17,7 +17,7 @@ from hashee.data.batching import Batching, make_batches
 from hashee.data.encoding import Array, Encoded
 from hashee.data.texts import Text
 from hashee.errors import InputError, TableError
-from hashee.hf.checkpoint import read_table
+from hashee.hf.opening import read_table
 from hashee.tables.budget import Budget, Seen, enough_held_out
 from hashee.tables.budgeted import Scale, check_possible
 from hashee.tables.labelled import groups_of

@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from sentence_transformers import SentenceTransformer
 
+from hashee.bench.baselines import Outputs, RunBatch
+from hashee.bench.baselines.transformers_baselines import tensors
 from hashee.bench.batches import Padded
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.peers.transformers_peers import tensors
-from hashee.bench.protocol import Job
+from hashee.bench.protocol import ClockJob
 from hashee.embedded import minilm_folder
 
 
-def export(job: Job) -> None:
+def export(job: ClockJob) -> None:
     """Lay out a copy of the model in which the backend puts its graph."""
     folder = Path(job.artifacts) / "sentence-transformers"
     if not folder.exists():
@@ -21,8 +21,8 @@ def export(job: Job) -> None:
         SentenceTransformer(str(folder), backend="onnx", device="cpu").save_pretrained(str(folder))
 
 
-def load(job: Job) -> Run:
-    """Return the embedding model as a function of padded batches, tokenization left out as for all peers."""
+def load(job: ClockJob) -> RunBatch:
+    """Return the embedding model as a function of padded batches, tokenization left out as for all baselines."""
     model = SentenceTransformer(
         str(Path(job.artifacts) / "sentence-transformers"), backend="onnx", device="cpu", local_files_only=True
     )

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from hashee.bench.baselines import Outputs, RunBatch
 from hashee.bench.batches import Padded
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.protocol import Job
+from hashee.bench.protocol import ClockJob
 
 
-def dense_model(job: Job) -> Any:
+def dense_model(job: ClockJob) -> Any:
     """Return the first layers of the model under test with its classifier."""
     return AutoModelForSequenceClassification.from_pretrained(
         job.model, num_hidden_layers=job.depth, attn_implementation="sdpa", dtype=torch.float32
@@ -22,14 +22,14 @@ def tensors(batch: Padded) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in batch.named().items()}
 
 
-def load(job: Job, compiled: bool = False) -> Run:
+def load(job: ClockJob, compiled: bool = False) -> RunBatch:
     """Return the model as a function of padded batches."""
     model = dense_model(job)
     # One graph for all shapes: a batch's length is not known beforehand.
     return runner(torch.compile(model, dynamic=True) if compiled else model)
 
 
-def runner(model: Any) -> Run:
+def runner(model: Any) -> RunBatch:
     """Return the inference function of any model that is called as transformers' are."""
 
     def run(batch: Padded) -> Outputs:
@@ -40,12 +40,12 @@ def runner(model: Any) -> Run:
     return run
 
 
-def load_training(job: Job) -> Run:
+def load_training(job: ClockJob) -> RunBatch:
     """Return one forward and backward pass of the model as a function of padded batches."""
     return training_runner(dense_model(job))
 
 
-def training_runner(model: Any) -> Run:
+def training_runner(model: Any) -> RunBatch:
     """Return forward, loss and backward of any such model; gradients are dropped, no optimizer runs."""
     model.train()
 

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hashee.bench.baselines import Outputs, RunBatch
 from hashee.bench.batches import Padded
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.protocol import Job
+from hashee.bench.protocol import ClockJob
 
 # torch is imported where it is needed: processes that run an exported graph do without it.
 
 
-def converted_model(job: Job, exits: bool = True) -> Any:
+def converted_model(job: ClockJob, exits: bool = True) -> Any:
     """Return the model under test on the packed engine, with the workload's exit table or none."""
-    from hashee.bench.peers.transformers_peers import dense_model  # noqa: PLC0415
+    from hashee.bench.baselines.transformers_baselines import dense_model  # noqa: PLC0415
     from hashee.hf.convert import convert  # noqa: PLC0415
     from hashee.tables.table import ExitTable  # noqa: PLC0415
 
@@ -22,28 +22,28 @@ def converted_model(job: Job, exits: bool = True) -> Any:
     return convert(dense, table)
 
 
-def load(job: Job, exits: bool = True, int8: bool = False) -> Run:
+def load(job: ClockJob, exits: bool = True, int8: bool = False) -> RunBatch:
     """Return the converted model as a function of padded batches."""
-    from hashee.bench.peers.transformers_peers import runner  # noqa: PLC0415
+    from hashee.bench.baselines.transformers_baselines import runner  # noqa: PLC0415
     from hashee.hf.quantize import quantize  # noqa: PLC0415
 
     model = converted_model(job, exits)
     return runner(quantize(model) if int8 else model)
 
 
-def load_training(job: Job) -> Run:
+def load_training(job: ClockJob) -> RunBatch:
     """Return one forward and backward pass of the converted model as a function of padded batches."""
-    from hashee.bench.peers.transformers_peers import training_runner  # noqa: PLC0415
+    from hashee.bench.baselines.transformers_baselines import training_runner  # noqa: PLC0415
 
     return training_runner(converted_model(job))
 
 
-def exported_folder(job: Job) -> Path:
+def exported_folder(job: ClockJob) -> Path:
     """Return where the exported model of this depth lies."""
     return job.artifact("hashee-onnx")
 
 
-def export(job: Job) -> None:
+def export(job: ClockJob) -> None:
     """Export the converted model, exits inside, unless that was done before."""
     from hashee.export import export_onnx  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def export(job: Job) -> None:
         export_onnx(converted_model(job), exported_folder(job))
 
 
-def load_onnx(job: Job) -> Run:
+def load_onnx(job: ClockJob) -> RunBatch:
     """Return the exported model in ONNX Runtime as a function of padded batches."""
     import onnxruntime  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def load_onnx(job: Job) -> Run:
     return run
 
 
-def load_openvino(job: Job) -> Run:
+def load_openvino(job: ClockJob) -> RunBatch:
     """Return the exported model in OpenVINO as a function of padded batches."""
     import openvino  # noqa: PLC0415
 
@@ -86,12 +86,12 @@ def load_openvino(job: Job) -> Run:
     def run(batch: Padded) -> Outputs:
         arrays = batch.named()
         if (batch_id := arrays["input_ids"].tobytes()) not in met:
-            # The answer is wrong where buffers had to grow for it; see `OpenVinoModel`. This is in the warm-up.
+            # Outputs are wrong where buffers had to grow for them; see `OpenVinoModel`. This is in the warm-up.
             request.infer({name: arrays[name] for name in names}, share_inputs=True)
             met.add(batch_id)
         # The result lives in the request's own memory, so it is copied before the next batch overwrites it.
-        answers = request.infer({name: arrays[name] for name in names}, share_inputs=True)
-        logits: Outputs = answers["logits"].copy()
+        found = request.infer({name: arrays[name] for name in names}, share_inputs=True)
+        logits: Outputs = found["logits"].copy()
         return logits
 
     return run

@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from hashee.bench.batches import SORTED, Padded, Tokens, cut, pad
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.peers.onnxruntime_peers import export, graph_path
-from hashee.bench.protocol import Job
+from hashee.bench.baselines import Outputs, RunBatch
+from hashee.bench.baselines.onnxruntime_baselines import export, graph_path
+from hashee.bench.batches import SORTED, Padded, TokenizedTexts, cut, pad
+from hashee.bench.protocol import ClockJob
 
 CALIBRATION_TEXTS = 16
 
 
-def int8_path(job: Job) -> Path:
+def int8_path(job: ClockJob) -> Path:
     """Return where the quantized model of this depth lies."""
     return job.artifact("openvino-int8").with_suffix(".xml")
 
 
-def load(job: Job, int8: bool = False) -> Run:
+def load(job: ClockJob, int8: bool = False) -> RunBatch:
     """Return a compiled model as a function of padded batches."""
     import openvino  # noqa: PLC0415  # absent where this file is imported for its export alone
 
@@ -37,7 +37,7 @@ def load(job: Job, int8: bool = False) -> Run:
     return run
 
 
-def export_int8(job: Job) -> None:
+def export_int8(job: ClockJob) -> None:
     """Quantize weights and activations of the exported graph."""
     if int8_path(job).exists():
         return
@@ -45,10 +45,10 @@ def export_int8(job: Job) -> None:
     import nncf  # noqa: PLC0415
     import openvino  # noqa: PLC0415
 
-    tokens = Tokens.load(Path(job.texts))
+    tokens = TokenizedTexts.load(Path(job.texts))
     step = max(1, len(tokens) // CALIBRATION_TEXTS)
     sample = tokens.take(range(0, len(tokens), step)[:CALIBRATION_TEXTS])
-    batches = [pad(sample, places).named() for places in cut(sample, 1, SORTED)]
+    batches = [pad(sample, indices).named() for indices in cut(sample, 1, SORTED)]
     quantized = nncf.quantize(
         openvino.Core().read_model(str(graph_path(job))),
         nncf.Dataset(batches),

@@ -1,4 +1,4 @@
-"""The answers of a model to the examples of a split, how far each is off, and how far two models agree."""
+"""What models predict for the examples of a split: how far off, how confident, how fast, and how far two agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the answers of two models are the same."""
+    """How far the predictions of two models are the same."""
 
-    measure: str
-    """`equal answers` as a share, or for scores `pearson`."""
+    metric: str
+    """`equal predictions` as a share, or for scores `pearson`."""
     value: float
 
 
@@ -46,7 +46,7 @@ class Timing:
         return {"texts": self.texts, "seconds": list(self.seconds), "texts_per_second": self.texts_per_second}
 
 
-def answer(opened: Opened, examples: Examples, progress: bool = False) -> list[Array]:
+def predict_logits(opened: Opened, examples: Examples, progress: bool = False) -> list[Array]:
     """Return the logits for each example, the outputs in the order of the task's labels.
 
     (labels,) for a text; for tags (words, labels), with NaN for words that were cut off.
@@ -55,29 +55,29 @@ def answer(opened: Opened, examples: Examples, progress: bool = False) -> list[A
         logits = _for_words(opened, opened.encoder(examples))
     else:
         rows = opened.predict(cast(Sequence[Text], examples.texts), progress)
-        logits = [_finite(opened, row, place) for place, row in enumerate(rows)]
+        logits = [_finite(opened, row, index) for index, row in enumerate(rows)]
     return [row[..., opened.order] for row in logits]
 
 
 def _for_words(opened: Opened, encoded: Encoded) -> list[Array]:
     """Run tokenized words in batches of like cost and pick the logits of each word's first token."""
     exit_layers = None if opened.table is None else opened.table.exit_layers.numpy()
-    answers: list[Array] = [np.empty(0)] * len(encoded)
-    for places in make_batches([row.tolist() for row in encoded.ids], exit_layers, Batching()):
-        inputs = {name: tensor.numpy() for name, tensor in encoded.inputs(places).items()}
-        for place, logits in zip(places, opened.run(inputs), strict=True):
+    found: list[Array] = [np.empty(0)] * len(encoded)
+    for indices in make_batches([row.tolist() for row in encoded.ids], exit_layers, Batching()):
+        inputs = {name: tensor.numpy() for name, tensor in encoded.inputs(indices).items()}
+        for index, logits in zip(indices, opened.run(inputs), strict=True):
             assert encoded.starts is not None
-            starts = encoded.starts[place]
+            starts = encoded.starts[index]
             picked = np.full((len(starts), logits.shape[1]), np.nan, dtype=np.float32)
-            picked[starts >= 0] = _finite(opened, logits[starts[starts >= 0]], place)
-            answers[place] = picked
-    return answers
+            picked[starts >= 0] = _finite(opened, logits[starts[starts >= 0]], index)
+            found[index] = picked
+    return found
 
 
-def _finite(opened: Opened, logits: Array, place: int) -> Array:
+def _finite(opened: Opened, logits: Array, index: int) -> Array:
     if not np.isfinite(logits).all():
         raise HasheeError(
-            f"the model in {opened.source} answers example {place} with {logits[~np.isfinite(logits)][0]}; its weights "
+            f"the model in {opened.source} predicts {logits[~np.isfinite(logits)][0]} for example {index}; its weights "
             f"are damaged or overflow, so fit it again"
         )
     return logits
@@ -85,19 +85,19 @@ def _finite(opened: Opened, logits: Array, place: int) -> Array:
 
 def time_rounds(models: Sequence[Opened], examples: Examples, rounds: int, at_most: int) -> list[Timing]:
     """Time models on the same texts, tokenizing included, in rounds that alternate between them."""
-    timed = Examples([examples.texts[place] for place in spread(range(len(examples)), at_most)], None)
-    seconds = alternate([partial(answer, model, timed) for model in models], rounds)
+    timed = Examples([examples.texts[index] for index in spread(range(len(examples)), at_most)], None)
+    seconds = alternate([partial(predict_logits, model, timed) for model in models], rounds)
     return [Timing(len(timed), each) for each in seconds]
 
 
-def spread(places: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` of some places, evenly spaced."""
-    picked = np.unique(np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int))
-    return [places[number] for number in picked]
+def spread(indices: Sequence[int], count: int) -> list[int]:
+    """Return at most `count` of some indices, evenly spaced."""
+    picked = np.unique(np.linspace(0, len(indices) - 1, min(count, len(indices))).round().astype(int))
+    return [indices[number] for number in picked]
 
 
 def losses(task: Task, logits: Sequence[Array], targets: Sequence[Any]) -> Array:
-    """Return how far each answer is off: the cross-entropy, for scores the absolute error. (examples,)"""
+    """Return how far each prediction is off: the cross-entropy, for scores the absolute error. (examples,)"""
     return np.array(
         [_loss(task.kind, row.astype(np.float64), target) for row, target in zip(logits, targets, strict=True)]
     )
@@ -117,7 +117,7 @@ def _loss(kind: Kind, logits: Array, target: Any) -> float:
 
 
 def confidence(kind: Kind, logits: Array) -> float | None:
-    """Return the probability that a model gives to its own answer, the least of its decisions; scores have none."""
+    """Return the probability that a model gives to its own prediction, the least of its decisions; scores have none."""
     if kind is Kind.SCORE:
         return None
     if kind is Kind.LABELS:
@@ -127,19 +127,19 @@ def confidence(kind: Kind, logits: Array) -> float | None:
     return float(np.exp(seen.min())) if len(seen) else None
 
 
-def agreement(task: Task, answers: Sequence[Any], others: Sequence[Any]) -> Agreement:
-    """Compare the answers of two models: the share of equal ones (for tags, of words), or for scores Pearson's r."""
+def agreement(task: Task, predictions: Sequence[Any], others: Sequence[Any]) -> Agreement:
+    """Compare two models' predictions: the share of equal ones (for tags, of words), or for scores Pearson's r."""
     if task.kind is Kind.SCORE:
-        one, other = np.asarray(answers, dtype=np.float64), np.asarray(others, dtype=np.float64)
+        one, other = np.asarray(predictions, dtype=np.float64), np.asarray(others, dtype=np.float64)
         if np.array_equal(one, other):
             return Agreement("pearson", 1.0)
         if np.ptp(one) == 0 or np.ptp(other) == 0:
             return Agreement("pearson", 0.0)
         return Agreement("pearson", float(np.corrcoef(one, other)[0, 1]))
     if task.kind is Kind.TAGS:
-        answers, others = ([tag for tags in each for tag in tags] for each in (answers, others))
-    equal = sum(one == other for one, other in zip(answers, others, strict=True))
-    return Agreement("equal answers", equal / max(len(answers), 1))
+        predictions, others = ([tag for tags in each for tag in tags] for each in (predictions, others))
+    equal = sum(one == other for one, other in zip(predictions, others, strict=True))
+    return Agreement("equal predictions", equal / max(len(predictions), 1))
 
 
 def _log_probabilities(rows: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Where the ticks and the labels of a figure go, so that nothing is written over anything else."""
+"""The layout of ticks and labels in a figure, so that none of them covers anything else."""
 
 import math
 from itertools import pairwise
@@ -65,10 +65,10 @@ class Labels:
         )
         # Labels are put into the room that the layout has left; they must not change it.
         label.set_in_layout(False)
-        places = [(shift, lift + height) for height in _HEIGHTS for shift in _SHIFTS]
-        places.sort(key=lambda place: abs(place[1] - lift) + _SHIFTS[place[0]])
-        costs = [self._cost(label, *place) for place in places]
-        best = places[int(np.argmin(costs))]
+        offsets = [(shift, lift + height) for height in _HEIGHTS for shift in _SHIFTS]
+        offsets.sort(key=lambda offset: abs(offset[1] - lift) + _SHIFTS[offset[0]])
+        costs = [self._cost(label, *offset) for offset in offsets]
+        best = offsets[int(np.argmin(costs))]
         self._put(label, *best)
         self.taken.append(label.get_window_extent())
 
@@ -77,7 +77,7 @@ class Labels:
         label.xyann = (shift, height)
 
     def _cost(self, label: Any, shift: int, height: int) -> float:
-        """Return how much a label would cover at a place, labels and the frame counting most."""
+        """Return how much a label would cover at an offset, labels and the frame counting most."""
         self._put(label, shift, height)
         box = label.get_window_extent().padded(_ROOM)
         x, y = self.lines[:, 0], self.lines[:, 1]

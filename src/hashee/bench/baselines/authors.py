@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from hashee.bench.baselines import Outputs, RunBatch
+from hashee.bench.baselines.transformers_baselines import dense_model, tensors
 from hashee.bench.batches import Padded
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.peers.transformers_peers import dense_model, tensors
-from hashee.bench.protocol import Job
+from hashee.bench.protocol import ClockJob
 from hashee.tables.table import ExitTable
 
 
-def load(job: Job) -> Run:
+def load(job: ClockJob) -> RunBatch:
     """Return the published algorithm on the model under test as a function of padded batches."""
     model = dense_model(job)
     exit_layers = ExitTable.load(Path(job.table)).exit_layers
@@ -43,15 +43,17 @@ def encode(
     exits = exit_layers[input_ids].masked_fill(attention_mask == 0, 0)
     keys = attention_mask.bool()[:, None, None, :]
     for number, layer in enumerate(bert.encoder.layer, start=1):
-        places = [(row >= number).nonzero().squeeze(1) for row in exits]
-        if not any(len(place) for place in places):
+        active_rows = [(row >= number).nonzero().squeeze(1) for row in exits]
+        if not any(len(rows) for rows in active_rows):
             break
-        active = pad_sequence([states[place] for states, place in zip(hidden, places, strict=True)], batch_first=True)
+        active = pad_sequence(
+            [states[rows] for states, rows in zip(hidden, active_rows, strict=True)], batch_first=True
+        )
         updated = update(layer, active, hidden, keys)
         hidden = torch.stack(
             [
-                states.index_copy(0, place, new[: len(place)])
-                for states, place, new in zip(hidden, places, updated, strict=True)
+                states.index_copy(0, rows, new[: len(rows)])
+                for states, rows, new in zip(hidden, active_rows, updated, strict=True)
             ]
         )
     return hidden
@@ -67,8 +69,8 @@ def update(layer: Any, active: Tensor, hidden: Tensor, keys: Tensor) -> Tensor:
     heads = attention.num_attention_heads
 
     def split(states: Tensor) -> Tensor:
-        seated: Tensor = states.unflatten(-1, (heads, -1)).transpose(1, 2)
-        return seated
+        by_head: Tensor = states.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return by_head
 
     context = F.scaled_dot_product_attention(
         split(attention.query(active)), split(attention.key(hidden)), split(attention.value(hidden)), attn_mask=keys

@@ -1,7 +1,7 @@
-"""The peers: what a user could run instead, one entry each. Adding one is adding a file and a registration here.
+"""What is clocked: hashee's engines and the baselines that a user could run instead, one entry each.
 
-A peer names its functions as `module:function` and they are imported in the peer's own process, so a package that is
-missing here stops nobody else.
+Adding one is adding a file and a registration here. An entry names its functions as `module:function`, and they are
+imported in the process that runs them, so a missing package stops no other.
 """
 
 import importlib
@@ -26,29 +26,29 @@ REFERENCE = "transformers"
 TRAINING_REFERENCE = "transformers training"
 
 
-class Run(Protocol):
-    """Answers one padded batch: a row of float32 outputs for each text."""
+class RunBatch(Protocol):
+    """Runs one padded batch: a row of float32 outputs for each text."""
 
     def __call__(self, batch: Padded) -> Outputs: ...
 
 
 @dataclass(frozen=True)
-class Peer:
-    """One way to run a model."""
+class Baseline:
+    """One way to run a model: a baseline, or one of hashee's own engines, which are clocked alike."""
 
     name: str
     load: str
-    """`module:function` that takes a Job and the options and returns a Run."""
+    """`module:function` that takes a ClockJob and the options and returns a RunBatch."""
     options: dict[str, Any] = field(default_factory=dict)
     depth: str = FULL
     order: str = SORTED
     dtype: str = "float32"
     cost: str = "padded"
     """How its multiply-accumulates are counted: a name in `hashee.bench.cost.COSTS`."""
-    answers: str | None = "dense"
-    """Peers of one depth with the same word here must give equal outputs; None: comparable with nobody."""
+    output_group: str | None = "dense"
+    """Baselines of one group and depth must give equal outputs; None: they are compared with no other's."""
     prepare: str | None = None
-    """`module:function` that makes shared files from a Job, in a process of its own before any clock runs."""
+    """`module:function` that makes shared files from a ClockJob, in a process of its own before any clock runs."""
     requires: tuple[str, ...] = ()
     """Packages that must be there."""
     install: str = ""
@@ -73,27 +73,29 @@ class Peer:
         return None
 
 
-PEERS: dict[str, Peer] = {}
+BASELINES: dict[str, Baseline] = {}
 
 
-def register(*peers: Peer) -> None:
-    """Add peers to the benchmark; a name stands for one peer only."""
-    for peer in peers:
-        if PEERS.get(peer.name, peer) != peer:
-            raise InputError(f"there is already another peer named {peer.name!r}; choose another name")
-        PEERS[peer.name] = peer
+def register(*baselines: Baseline) -> None:
+    """Add baselines to the benchmark; a name stands for one baseline only."""
+    for baseline in baselines:
+        if BASELINES.get(baseline.name, baseline) != baseline:
+            raise InputError(f"there is already another baseline named {baseline.name!r}; choose another name")
+        BASELINES[baseline.name] = baseline
 
 
-def select(model: str, training: bool, names: Sequence[str] = ()) -> list[Peer]:
-    """Return the peers that apply to a model, or those among them that were asked for by name."""
+def select(model: str, training: bool, names: Sequence[str] = ()) -> list[Baseline]:
+    """Return the baselines that apply to a model, or those among them that were asked for by name."""
     able = [
-        peer for peer in PEERS.values() if peer.training == training and (peer.models is None or model in peer.models)
+        baseline
+        for baseline in BASELINES.values()
+        if baseline.training == training and (baseline.models is None or model in baseline.models)
     ]
-    unknown = set(names) - {peer.name for peer in able}
+    unknown = set(names) - {baseline.name for baseline in able}
     if unknown:
-        known = ", ".join(repr(peer.name) for peer in able)
-        raise InputError(f"no peer {sorted(unknown)[0]!r} for {model}; there are {known}")
-    return [peer for peer in able if not names or peer.name in names]
+        known = ", ".join(repr(baseline.name) for baseline in able)
+        raise InputError(f"no baseline {sorted(unknown)[0]!r} for {model}; there are {known}")
+    return [baseline for baseline in able if not names or baseline.name in names]
 
 
 def function(path: str) -> Callable[..., Any]:
@@ -103,17 +105,17 @@ def function(path: str) -> Callable[..., Any]:
     return found
 
 
-_TRANSFORMERS = "hashee.bench.peers.transformers_peers"
-_ONNXRUNTIME = "hashee.bench.peers.onnxruntime_peers"
-_OPENVINO = "hashee.bench.peers.openvino_peers"
-_HASHEE = "hashee.bench.peers.hashee_peers"
+_TRANSFORMERS = "hashee.bench.baselines.transformers_baselines"
+_ONNXRUNTIME = "hashee.bench.baselines.onnxruntime_baselines"
+_OPENVINO = "hashee.bench.baselines.openvino_baselines"
+_HASHEE = "hashee.bench.baselines.hashee_engines"
 
-# The first of those that must answer alike is the one that the others are compared with.
+# The first of a group is the one that the others' outputs are compared with.
 register(
-    Peer(REFERENCE, f"{_TRANSFORMERS}:load"),
-    Peer("transformers arrival order", f"{_TRANSFORMERS}:load", order=ARRIVAL),
-    Peer("transformers compile", f"{_TRANSFORMERS}:load", {"compiled": True}, load_limit=60.0),
-    Peer("transformers half depth", f"{_TRANSFORMERS}:load", depth=HALF),
+    Baseline(REFERENCE, f"{_TRANSFORMERS}:load"),
+    Baseline("transformers arrival order", f"{_TRANSFORMERS}:load", order=ARRIVAL),
+    Baseline("transformers compile", f"{_TRANSFORMERS}:load", {"compiled": True}, load_limit=60.0),
+    Baseline("transformers half depth", f"{_TRANSFORMERS}:load", depth=HALF),
 )
 for _depth, _suffix in ((FULL, ""), (HALF, " half depth")):
     _onnx: dict[str, Any] = {
@@ -130,16 +132,16 @@ for _depth, _suffix in ((FULL, ""), (HALF, " half depth")):
     }
     _int8: dict[str, Any] = {"dtype": "int8"}
     register(
-        Peer(f"onnxruntime{_suffix}", f"{_ONNXRUNTIME}:load", prepare=f"{_ONNXRUNTIME}:export", **_onnx),
-        Peer(
+        Baseline(f"onnxruntime{_suffix}", f"{_ONNXRUNTIME}:load", prepare=f"{_ONNXRUNTIME}:export", **_onnx),
+        Baseline(
             f"onnxruntime int8{_suffix}",
             f"{_ONNXRUNTIME}:load",
             {"int8": True},
             prepare=f"{_ONNXRUNTIME}:export_int8",
             **_onnx | _int8,
         ),
-        Peer(f"openvino{_suffix}", f"{_OPENVINO}:load", prepare=f"{_ONNXRUNTIME}:export", **_openvino),
-        Peer(
+        Baseline(f"openvino{_suffix}", f"{_OPENVINO}:load", prepare=f"{_ONNXRUNTIME}:export", **_openvino),
+        Baseline(
             f"openvino int8{_suffix}",
             f"{_OPENVINO}:load",
             {"int8": True},
@@ -148,59 +150,63 @@ for _depth, _suffix in ((FULL, ""), (HALF, " half depth")):
         ),
     )
 register(
-    Peer(
+    Baseline(
         "sentence-transformers onnx",
-        "hashee.bench.peers.sentence_transformers_peers:load",
-        prepare="hashee.bench.peers.sentence_transformers_peers:export",
-        answers=None,  # embeddings, not logits
+        "hashee.bench.baselines.sentence_transformers_baselines:load",
+        prepare="hashee.bench.baselines.sentence_transformers_baselines:export",
+        output_group=None,  # embeddings, not logits
         requires=("sentence_transformers", "optimum", "onnxruntime"),
         install='"sentence-transformers[onnx]"',
         models=("minilm",),
     ),
-    Peer("hashee full depth", f"{_HASHEE}:load", {"exits": False}, cost="packed full depth"),
-    Peer("hashee", f"{_HASHEE}:load", depth=EXITS, cost="packed", answers="exits"),
-    Peer("hashee arrival order", f"{_HASHEE}:load", depth=EXITS, order=ARRIVAL, cost="packed", answers="exits"),
-    Peer("hashee int8", f"{_HASHEE}:load", {"int8": True}, depth=EXITS, dtype="int8", cost="packed", answers="exits"),
-    Peer(
+    Baseline("hashee full depth", f"{_HASHEE}:load", {"exits": False}, cost="packed full depth"),
+    Baseline("hashee", f"{_HASHEE}:load", depth=EXITS, cost="packed", output_group="exits"),
+    Baseline(
+        "hashee arrival order", f"{_HASHEE}:load", depth=EXITS, order=ARRIVAL, cost="packed", output_group="exits"
+    ),
+    Baseline(
+        "hashee int8", f"{_HASHEE}:load", {"int8": True}, depth=EXITS, dtype="int8", cost="packed", output_group="exits"
+    ),
+    Baseline(
         "hashee onnx",
         f"{_HASHEE}:load_onnx",
         depth=EXITS,
         cost="packed",
-        answers="exits",
+        output_group="exits",
         prepare=f"{_HASHEE}:export",
         requires=("onnxruntime", "onnx"),
         install='"hashee[onnx]"',
         needs_torch=False,
     ),
-    Peer(
+    Baseline(
         "hashee openvino",
         f"{_HASHEE}:load_openvino",
         depth=EXITS,
         cost="packed",
-        answers="exits",
+        output_group="exits",
         prepare=f"{_HASHEE}:export",
         # The export is checked in ONNX Runtime before it is put in place.
         requires=("openvino", "onnxruntime", "onnx"),
         install='"hashee[onnx,openvino]"',
         needs_torch=False,
     ),
-    Peer("authors", "hashee.bench.peers.authors:load", depth=EXITS, cost="authors", answers="exits"),
-    Peer(
+    Baseline("authors", "hashee.bench.baselines.authors:load", depth=EXITS, cost="authors", output_group="exits"),
+    Baseline(
         TRAINING_REFERENCE,
         f"{_TRANSFORMERS}:load_training",
         depth=EXITS,
         order=ARRIVAL,
         cost="padded training",
-        answers=None,
+        output_group=None,
         training=True,
     ),
-    Peer(
+    Baseline(
         "hashee training",
         f"{_HASHEE}:load_training",
         depth=EXITS,
         order=ARRIVAL,
         cost="packed training",
-        answers=None,
+        output_group=None,
         training=True,
     ),
 )

@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+from hashee.bench.baselines import Outputs, RunBatch
 from hashee.bench.batches import Padded
-from hashee.bench.peers import Outputs, Run
-from hashee.bench.protocol import Job
+from hashee.bench.protocol import ClockJob
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def graph_path(job: Job, int8: bool = False) -> Path:
+def graph_path(job: ClockJob, int8: bool = False) -> Path:
     """Return where the exported graph of this depth lies."""
     return job.artifact("onnx-int8" if int8 else "onnx").with_suffix(".onnx")
 
 
-def load(job: Job, int8: bool = False) -> Run:
+def load(job: ClockJob, int8: bool = False) -> RunBatch:
     """Return an inference session as a function of padded batches."""
     import onnxruntime  # noqa: PLC0415  # absent where this file is imported for its export alone
 
@@ -33,13 +33,13 @@ def load(job: Job, int8: bool = False) -> Run:
     return run
 
 
-def export(job: Job) -> None:
+def export(job: ClockJob) -> None:
     """Export the dense model of this depth, with dynamic batch and length, unless that was done before."""
     if graph_path(job).exists():
         return
     import torch  # noqa: PLC0415  # only the exporting process has it
 
-    from hashee.bench.peers.transformers_peers import dense_model  # noqa: PLC0415
+    from hashee.bench.baselines.transformers_baselines import dense_model  # noqa: PLC0415
 
     model = dense_model(job)
 
@@ -72,7 +72,7 @@ def export(job: Job) -> None:
     unfinished.replace(graph_path(job))
 
 
-def export_int8(job: Job) -> None:
+def export_int8(job: ClockJob) -> None:
     """Quantize the exported graph: int8 weights, activations quantized as they come."""
     if graph_path(job, int8=True).exists():
         return

@@ -16,10 +16,10 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
-from hashee.data.encoding import Encoder
 from hashee.data.run_record import read_run
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
+from hashee.data.tokenized import ExampleTokenizer
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.evaluation.labels import check_head, check_problem, head_for, output_order
 from hashee.evaluation.settings import EvaluateSettings
@@ -29,7 +29,7 @@ from hashee.export.loading import load
 from hashee.export.runtime import ExportedModel
 from hashee.families import Adapter, adapter_for
 from hashee.hf.model import HashedModel, check_finite
-from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
+from hashee.hf.predict import Scorer, main_output, predict, run_in_torch
 from hashee.hf.pretrained import read_pretrained
 from hashee.packages import require
 from hashee.tables.table import ExitTable
@@ -70,10 +70,10 @@ class Opened:
         return self.adapter.shape(self.config).layers
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> ExampleTokenizer:
         """How examples are tokenized for this model."""
         longest = min(self.adapter.max_length(self.config), self.tokenizer.model_max_length)
-        return Encoder(self.task, self.tokenizer, longest, self.adapter.token_types)
+        return ExampleTokenizer(self.task, self.tokenizer, longest, self.adapter.token_types)
 
     def predict(self, texts: Sequence[Text], progress: bool) -> Iterator[Array]:
         """Yield the logits for each text, with the outputs in the model's own order: (outputs,)."""
@@ -178,7 +178,7 @@ def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, toke
         tokenizer=tokenizer or model.tokenizer,
         task=task,
         order=output_order(config, task, settings.label_names, folder),
-        run=lambda arrays: np.asarray(answers_in(model(**arrays))),
+        run=lambda arrays: np.asarray(main_output(model(**arrays))),
         table=_table_in_graph(model, config),
         reads_first_row=bool(model.description["reads_first_row"]),
         backend=model.backend,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedConfig
 
 from hashee.cost.macs import EncoderShape, dense_macs, executed_macs
-from hashee.data.batching import token_ids
+from hashee.data.tokenizing import token_ids
 from hashee.errors import InputError, TableError
 from hashee.families import adapter_for, head_reads_first_row
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from hashee.data.batching import Encode, encoder_of
 from hashee.data.texts import PathLike, Text, read_texts
+from hashee.data.tokenizing import Encode, encoder_of
 from hashee.errors import InputError, TableError, TableMismatch
 from hashee.tables.storage import Storage
 from hashee.tables.vocabulary import Vocabulary, extends

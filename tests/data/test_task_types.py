@@ -8,7 +8,7 @@ import transformers
 
 from hashee.data import METRICS, Kind, Task
 from hashee.data.predictions import predictions, scores
-from hashee.data.types import TASK_TYPES
+from hashee.data.task_types import TASK_TYPES
 
 NAN = float("nan")
 CASES: dict[Kind, tuple[tuple[str, ...], str, list[Any], list[Any]]] = {

@@ -1,7 +1,7 @@
 """What is minimised: the error on the targets, the distance from a teacher's logits or hidden states, or a sum.
 
-A new objective is a class with `needs` and `__call__`; equal fields give an equal loss. What the loss of a target, or the
-distance from a teacher's logits, is for a type of task, that type says (`hashee.data.task_types`).
+A new objective is a class with `needs` and `__call__`; equal fields give an equal loss. The loss of targets and
+the distance between logits depend on the type of the task, which defines them (`hashee.data.task_types`).
 """
 
 from dataclasses import dataclass

@@ -192,7 +192,7 @@ def counts_of(
 
 @dataclass(frozen=True)
 class _Example:
-    """A text or the two texts of a pair, the class, and the hash of it all."""
+    """A text or the two texts of a pair, the class, and a hash of text and class."""
 
     parts: tuple[str, ...]
     label: Class | None
@@ -200,7 +200,7 @@ class _Example:
 
 
 def _labelled(texts: Iterable[Text], labels: Iterable[Class] | None) -> Iterator[_Example]:
-    """Pair each text with its label, refusing what is no text, no class, or without partner."""
+    """Pair each text with its label; refuse other types, and texts or labels that are left over."""
     remaining = None if labels is None else iter(labels)
     index = -1
     for index, text in enumerate(texts):

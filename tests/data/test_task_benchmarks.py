@@ -48,7 +48,7 @@ def test_docs_list_every_task_and_metric() -> None:
 
 def test_a_task_is_added_by_one_registration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module, "TASKS", dict(TASKS))
-    for name in ("hashee.data.loading.TASKS", "hashee.data.places.TASKS"):
+    for name in ("hashee.data.loading.TASKS", "hashee.data.split_sources.TASKS"):
         monkeypatch.setattr(name, registry_module.TASKS)
     monkeypatch.setattr(registry_module, "_LAYOUTS", dict(registry_module._LAYOUTS))
     register_task(Task("cola", Kind.CLASSES, ("no", "yes"), "matthews", recipe=Recipe(epochs=9)), Layout("CoLA"))
@@ -179,7 +179,7 @@ def test_snli_drops_pairs_without_agreement(tmp_path: Path) -> None:
     loaded = load_task("snli", data=tmp_path)
     expected = {"train": ([("a", "b"), ("e", "f"), ("g", "h")], [1, 0, 2]), "dev": ([("k", "l")], [1])}
     assert splits_of(loaded) == expected
-    assert sum("no agreed answer and are left out" in note for note in loaded.notes) == 2
+    assert sum("no agreed label and are left out" in note for note in loaded.notes) == 2
     # The same in the other format that the makers publish.
     names = {"a": "neutral", "c": "-", "e": "entailment", "g": "contradiction"}
     lines = [{"gold_label": label, "sentence1": text, "sentence2": chr(ord(text) + 1)} for text, label in names.items()]
@@ -247,7 +247,7 @@ def test_labels_that_a_benchmark_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has '2' in line 4, not labels of sst2 \(negative, positive\)"):
         load_task("sst2", data=path)
     write(tmp_path / "train.tsv", "sentence\tlabel\na\t-1\nb\t-1\n")
-    with pytest.raises(InputError, match="no answer in any row"):
+    with pytest.raises(InputError, match="no label in any row"):
         load_task("sst2", data=path)
 
 

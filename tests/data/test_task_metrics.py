@@ -140,7 +140,7 @@ def test_arrays_and_tensors_will_do() -> None:
         (TAGS, [(0, 0)], [(0,)], "prediction 0 of names has 2 tags for 1 words"),
         (replace(SNLI, metric="accuracy_and_f1"), [1], [1], "is for two classes; snli has 3"),
         (replace(SST2, metric="bleu"), [1], [1], "'bleu'; there are: accuracy"),
-        (replace(SST2, metric="span_f1"), [1], [1], "span_f1 measures tagging, but sst2 is classification"),
+        (replace(SST2, metric="span_f1"), [1], [1], "span_f1 is a metric of tagging, but sst2 is classification"),
         (replace(TAGS, labels=("DET", "NOUN")), [(1,)], [(1,)], "needs BIO tags"),
     ],
 )

@@ -1,14 +1,18 @@
-"""Every kind of task has a type, whose predictions are of the kind of its targets."""
+"""Every kind of task has a type, which owns its targets, predictions, losses and metrics."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import transformers
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from hashee.data import METRICS, Kind, Task
 from hashee.data.predictions import predictions, scores
-from hashee.data.types import TASK_TYPES
+from hashee.data.task_types import TASK_TYPES, type_of
+from import_graph import DESIGN, MODULES
 
 NAN = float("nan")
 CASES: dict[Kind, tuple[tuple[str, ...], str, list[Any], list[Any]]] = {
@@ -25,17 +29,57 @@ CASES: dict[Kind, tuple[tuple[str, ...], str, list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_logits_become_predictions_of_the_kind_of_the_targets(kind: Kind) -> None:
+def test_logits_become_predictions_in_the_form_of_the_targets(kind: Kind) -> None:
     labels, metric, logits, targets = CASES[kind]
     assert metric in METRICS
     task = Task("mine", kind, labels, metric)
     rows = [np.array(row, dtype=np.float32) for row in logits]
     assert predictions(task, rows) == targets
     assert scores(task, rows, targets)["score"] == pytest.approx(1.0)
-    arrays = TASK_TYPES[kind].targets(targets)
+    arrays = type_of(task).targets(targets)
     assert [np.asarray(row).tolist() for row in arrays] == [np.asarray(row).tolist() for row in targets]
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_every_type_has_a_head_in_transformers(kind: Kind) -> None:
+def test_every_type_has_a_head_and_a_pipeline_in_transformers(kind: Kind) -> None:
     assert hasattr(transformers, f"AutoModel{TASK_TYPES[kind].head}")
+    assert TASK_TYPES[kind].pipeline in PIPELINE_REGISTRY.get_supported_tasks()
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_type_has_its_metrics(kind: Kind) -> None:
+    task_type = TASK_TYPES[kind]
+    assert task_type.kind is kind
+    assert {name for name, metric in METRICS.items() if metric.kind is kind} == set(task_type.metrics)
+    for labels in (("O", "B-x", "I-x"), ("DET", "NOUN")):
+        assert task_type.default_metric(labels) in task_type.metrics
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_losses_are_sums_and_fall_towards_the_targets(kind: Kind) -> None:
+    task_type = TASK_TYPES[kind]
+    targets = torch.tensor({Kind.LABELS: [[1, 0], [0, 1]], Kind.SCORE: [1, -1]}.get(kind, [0, 1]))
+    right = torch.tensor([[1.0], [-1.0]]) if kind is Kind.SCORE else torch.tensor([[4.0, -4.0], [-4.0, 4.0]])
+    for loss in (
+        lambda logits, rows: task_type.loss(logits, targets[rows]),
+        lambda logits, rows: task_type.distillation_loss(logits, right[rows], 2.0),
+    ):
+        both, parts = loss(-right, slice(None)), [loss(-right[row], row) for row in (slice(0, 1), slice(1, 2))]
+        assert torch.allclose(both, parts[0] + parts[1]), "a batch that is split has the same loss"
+        assert loss(right, slice(None)) < loss(right / 2, slice(None)) < both
+
+
+def test_docs_list_every_type() -> None:
+    text = (DESIGN.parent / "tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z-]+) \(`(\w+)\.py`\) \| `(\w+)` \|.*\| (.*) \|$", text, flags=re.MULTILINE)
+    assert [row[0] for row in rows] == list(TASK_TYPES)
+    for kind, file, head, metrics in rows:
+        task_type = TASK_TYPES[Kind(kind)]
+        assert type(task_type).__module__ == f"hashee.data.task_types.{file}" and task_type.head == head
+        assert task_type.default_metric(("O", "B-x")) == re.findall(r"`(\w+)`", metrics)[0]
+
+
+def test_kinds_are_looked_at_where_types_are_chosen_and_reports_are_worded() -> None:
+    using = {name for name, path in MODULES.items() if any(f"Kind.{kind.name}" in path.read_text() for kind in Kind)}
+    others = {name for name in using if not name.startswith(("hashee.data.task_types.", "hashee.evaluation."))}
+    assert others == {"hashee.data.columns", "hashee.data.kinds", "hashee.data.registry"}

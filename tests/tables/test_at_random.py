@@ -5,13 +5,13 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from hashee.errors import TableError
-from hashee.tables.at_random import random_places
+from hashee.tables.at_random import random_positions
 from hashee.tables.table import ExitTable
 
 
 def test_the_draws_of_a_seed_never_change() -> None:
     # A table that is drawn again must be the table a model was trained with, on any machine and in any release.
-    assert (random_places(8, seed=0) * 6).astype(int).tolist() == [5, 4, 2, 1, 3, 2, 4, 1]
+    assert (random_positions(8, seed=0) * 6).astype(int).tolist() == [5, 4, 2, 1, 3, 2, 4, 1]
     assert ExitTable.at_random(8, 6, seed=0).exit_layers.tolist() == [6, 5, 3, 2, 4, 3, 5, 2]
 
 

@@ -13,7 +13,7 @@ from hashee.errors import InputError, TableError
 from hashee.tables.importance import Importance, Shrinkage
 from hashee.tables.labelled import groups_of
 from hashee.tables.measuring import measure_importance
-from hashee.tables.reliability import PARTS, USUAL, pseudo_counts_of
+from hashee.tables.reliability import DEFAULT_PSEUDO_COUNTS, PARTS, pseudo_counts_of
 
 
 def made_up_parts(own: float, chance: float, types: int = 600, texts: int = 1, seed: int = 0) -> Any:
@@ -56,9 +56,9 @@ def test_the_error_of_shrunk_means_is_the_least_there_is() -> None:
 
 def test_what_cannot_be_told() -> None:
     parts = made_up_parts(0.05, 0.4)
-    assert pseudo_counts_of(None) == USUAL
-    assert pseudo_counts_of(parts[:20]) == USUAL
-    assert pseudo_counts_of(np.zeros_like(parts)) == USUAL
+    assert pseudo_counts_of(None) == DEFAULT_PSEUDO_COUNTS
+    assert pseudo_counts_of(parts[:20]) == DEFAULT_PSEUDO_COUNTS
+    assert pseudo_counts_of(np.zeros_like(parts)) == DEFAULT_PSEUDO_COUNTS
     assert pseudo_counts_of(made_up_parts(0.0, 0.4)) > 200
     assert pseudo_counts_of(made_up_parts(0.5, 0.0)) == 2
 
@@ -119,7 +119,7 @@ def test_files_of_before_have_no_parts(tmp_path: Path) -> None:
     loaded = Importance.load(tmp_path)
     assert loaded.parts is None and loaded == before != whole
     ids = np.flatnonzero(whole.counts)
-    assert Shrinkage().strength(loaded, ids) == USUAL
+    assert Shrinkage().strength(loaded, ids) == DEFAULT_PSEUDO_COUNTS
     assert Shrinkage(pseudo_counts=3).strength(whole, ids) == 3
     assert (loaded + whole).parts is None
     with pytest.raises(TableError, match=r"parts of an importance has shape \(2, 2, 8\)"):

@@ -8,8 +8,8 @@ import pytest
 from fitting_data import make_data
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
-from hashee.data.encoding import Encoded
 from hashee.data.run_record import MacsRecord
+from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError
 from hashee.hf.flops import count_flops
 from hashee.training import fit
@@ -33,13 +33,13 @@ class Truncated:
     def open(self, folder: Path) -> Any:
         return AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
-    def predict(self, model: Any, encoded: Encoded, processes: Any) -> Any:
+    def predict(self, model: Any, encoded: Tokenized, processes: Any) -> Any:
         return logits_for(model, encoded, processes)
 
-    def macs(self, model: Any, encoded: Encoded) -> Any:
+    def macs(self, model: Any, encoded: Tokenized) -> Any:
         return np.array([count_flops(model.config, [row.tolist()]).full_depth_macs for row in encoded.ids])
 
-    def cost(self, choice: Choice, model: Any, split: str, encoded: Encoded) -> MacsRecord:
+    def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
         ids = [row.tolist() for row in encoded.ids]
         full = count_flops(choice.fit.backbone.config, ids).full_depth_macs / len(ids)
         own = float(self.macs(model, encoded).mean())

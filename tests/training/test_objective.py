@@ -8,6 +8,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from architectures import make_ids, make_model
 from hashee.data.task import Kind
+from hashee.data.task_types import TASK_TYPES
 from hashee.errors import InputError
 from hashee.training.distillation import Distillation
 from hashee.training.objective import (
@@ -41,7 +42,8 @@ def batch_with(targets: Any, lengths: tuple[int, ...] = (1, 1, 1)) -> Batch:
 def test_it_is_the_loss_of_transformers(kind: Kind, problem: str, labels: int, targets: Any) -> None:
     model = make_model("bert", AutoModelForSequenceClassification, num_labels=labels, problem_type=problem)
     output = model(input_ids=make_ids(3), labels=targets)
-    assert torch.allclose(TargetLoss(kind)(Outputs(output.logits), batch_with(targets)) / 3, output.loss, atol=1e-6)
+    ours = TargetLoss(TASK_TYPES[kind])(Outputs(output.logits), batch_with(targets)) / 3
+    assert torch.allclose(ours, output.loss, atol=1e-6)
 
 
 def test_it_is_the_loss_of_transformers_for_tags() -> None:
@@ -50,14 +52,16 @@ def test_it_is_the_loss_of_transformers_for_tags() -> None:
     labels[0, 3:] = -100
     output = model(input_ids=make_ids(2), labels=labels)
     counted = labels != -100
-    ours = TargetLoss(Kind.TAGS)(Outputs(output.logits[counted]), batch_with(labels[counted])) / counted.sum()
+    ours = (
+        TargetLoss(TASK_TYPES[Kind.TAGS])(Outputs(output.logits[counted]), batch_with(labels[counted])) / counted.sum()
+    )
     assert torch.allclose(ours, output.loss, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [Kind.CLASSES, Kind.LABELS, Kind.SCORE])
 def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn_from_it(kind: Kind) -> None:
     teacher = LOGITS[:, :1] if kind is Kind.SCORE else LOGITS
-    objective = objective_for(kind, Distillation(logits=1.0, temperature=3.0))
+    objective = objective_for(TASK_TYPES[kind], Distillation(logits=1.0, temperature=3.0))
     assert objective.needs == Need.TEACHER
     unlabelled = batch_with(None)
     student = teacher.clone().requires_grad_()
@@ -71,7 +75,7 @@ def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn_from_it(kin
 def test_the_weight_divides_between_targets_and_teacher() -> None:
     teacher, batch = Outputs(LOGITS.flip(0)), batch_with(TARGETS[Kind.CLASSES])
     parts = [
-        objective_for(Kind.CLASSES, Distillation(weight))(Outputs(LOGITS), batch, teacher)
+        objective_for(TASK_TYPES[Kind.CLASSES], Distillation(weight))(Outputs(LOGITS), batch, teacher)
         for weight in (0.0, 0.25, 1.0)
     ]
     assert torch.allclose(parts[1], 0.75 * parts[0] + 0.25 * parts[2])
@@ -123,9 +127,9 @@ def test_the_loss_of_a_step_does_not_depend_on_how_it_is_cut() -> None:
 def test_what_cannot_be_learnt_from_is_one_clear_line() -> None:
     batch = batch_with(None, lengths=(5, 2))
     with pytest.raises(InputError, match="no labels"):
-        TargetLoss(Kind.CLASSES)(Outputs(LOGITS), batch)
+        TargetLoss(TASK_TYPES[Kind.CLASSES])(Outputs(LOGITS), batch)
     with pytest.raises(InputError, match="there is none; name a fitted model"):
-        LogitDistillation(Kind.CLASSES)(Outputs(LOGITS), batch)
+        LogitDistillation(TASK_TYPES[Kind.CLASSES])(Outputs(LOGITS), batch)
     with pytest.raises(InputError, match="of 4 numbers cannot follow a teacher's of 6"):
         HiddenDistillation()(hidden(0), batch, hidden(1, width=6))
     with pytest.raises(InputError, match="layer 3 of the teacher cannot be distilled; it has 0 to 2"):

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
-from hashee.data.encoding import Encoded, Encoder
 from hashee.data.task import Examples, Kind, Task
+from hashee.data.tokenized import ExampleTokenizer, Tokenized
 from hashee.embedded import minilm_folder
 from hashee.evaluation import evaluate
 from hashee.training import fit
@@ -44,11 +44,11 @@ WORDS = st.lists(
 )
 
 
-def encode(tokenizer: Any, words: list[str], max_length: int = 512) -> Encoded:
-    return Encoder(TAGGING, tokenizer, max_length, token_types=False)(Examples([tuple(words)], None))
+def encode(tokenizer: Any, words: list[str], max_length: int = 512) -> Tokenized:
+    return ExampleTokenizer(TAGGING, tokenizer, max_length, token_types=False)(Examples([tuple(words)], None))
 
 
-def starts_of(encoded: Encoded) -> list[int]:
+def starts_of(encoded: Tokenized) -> list[int]:
     assert encoded.starts is not None
     places: list[int] = encoded.starts[0].tolist()
     return places
@@ -126,7 +126,7 @@ def test_fit_tables_evaluation_and_prediction_read_the_same_tokens(generic: bool
     fitted = fit(task=data, backbone=str(backbone), output=output, hash="frequency", warm_start=False, quiet=True)
     assert pipeline_of(output) == pipeline_of(backbone)
 
-    encoder = Encoder(data.task, AutoTokenizer.from_pretrained(output), 38, token_types=False)
+    encoder = ExampleTokenizer(data.task, AutoTokenizer.from_pretrained(output), 38, token_types=False)
     table = fitted.model.exit_table
     counted = np.concatenate([row[1:-1] for split in (data.train, data.dev) for row in encoder(split).ids])
     exits = table.exit_layers.numpy()[counted]

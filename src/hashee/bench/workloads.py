@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from hashee.bench.batches import TokenizedTexts
 from hashee.data.texts import Text, read_texts
+from hashee.data.tokenizing import TextTokenizer
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.errors import InputError
 from hashee.tables.table import ExitTable
@@ -83,10 +84,8 @@ def _texts_of(source: TextSource) -> tuple[Iterator[Text], Iterator[Text], str]:
 
 def tokenize(tokenizer: Any, texts: list[Text]) -> TokenizedTexts:
     """Turn texts or pairs into ids and types, cut at the models' length."""
-    firsts = [text if isinstance(text, str) else text[0] for text in texts]
-    seconds = None if isinstance(texts[0], str) else [text[1] for text in texts]
-    encoded = tokenizer(firsts, seconds, truncation=True, max_length=MAX_LENGTH, return_token_type_ids=True)
-    return TokenizedTexts(tuple(map(tuple, encoded["input_ids"])), tuple(map(tuple, encoded["token_type_ids"])))
+    columns = TextTokenizer(tokenizer, MAX_LENGTH, token_types=True)(texts)
+    return TokenizedTexts(tuple(map(tuple, columns["input_ids"])), tuple(map(tuple, columns["token_type_ids"])))
 
 
 def save_bert_base(folder: Path) -> None:

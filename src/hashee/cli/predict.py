@@ -51,7 +51,7 @@ def predict(
     threads: Annotated[int | None, typer.Option(help="Threads to run on; default: the runtime's.", min=1)] = None,
 ) -> None:
     """Predict every text of a file with a converted model, as lines of JSON."""
-    from hashee.data.texts import place_of, read_numbered
+    from hashee.data.texts import location_of, read_numbered
 
     if output is not None:
         _check_output(output, texts)
@@ -63,7 +63,7 @@ def predict(
             try:
                 fields = decode(text, logits)
             except HasheeError as error:
-                raise HasheeError(f"{place_of(texts, number)}: {error}") from None
+                raise HasheeError(f"{location_of(texts, number)}: {error}") from None
             file.write(json.dumps({unit: number, **fields}, allow_nan=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Tasks: what is learnt, from which examples, and how quality is measured."""
+"""Tasks: what is learnt, from which examples, and by which metric it is judged."""
 
 from hashee.data.columns import Columns
 from hashee.data.elue import ELASTICBERT, elue_score, mflops_per_text

@@ -1,95 +1,27 @@
-"""From texts to token ids, to batches by what they cost, to padded arrays."""
+"""From token ids to batches by cost, and from batches to padded arrays."""
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
-from hashee.data.texts import text_columns
 from hashee.errors import InputError
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-Integers = NDArray[np.int64]
-Encode: TypeAlias = Callable[[list[str]], list[Sequence[int]]]
-
-
-def encoder_of(tokenizer: "PreTrainedTokenizerBase") -> Encode:
-    """Return a function from texts to their ids, without special tokens, truncation or padding."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if isinstance(backend, Tokenizer):
-        try:
-            backend = copy.deepcopy(backend)
-        except Exception:  # the binding raises a bare Exception for parts written in Python, which cannot be copied
-            # Transformers sets truncation and padding anew in every call, so what this leaves behind has no effect.
-            return _through_transformers(tokenizer)
-        backend.no_truncation()
-        backend.no_padding()
-        return _through_backend(backend)
-    return _through_transformers(tokenizer)
-
-
-def _through_backend(backend: Tokenizer) -> Encode:
-    # The fast variant leaves out character offsets; older releases do not have it.
-    encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
-
-    def encode(texts: list[str]) -> list[Sequence[int]]:
-        return [encoding.ids for encoding in encode_batch(texts, add_special_tokens=False)]
-
-    return encode
-
-
-def _through_transformers(tokenizer: "PreTrainedTokenizerBase") -> Encode:
-    def encode(texts: list[str]) -> list[Sequence[int]]:
-        encoded = tokenizer(
-            texts,
-            add_special_tokens=False,
-            truncation=False,
-            padding=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        ids: list[Sequence[int]] = encoded["input_ids"]
-        return ids
-
-    return encode
-
-
-def token_ids(texts_or_ids: Any, tokenizer: Any, max_length: int, batch_size: int = 512) -> Iterator[Sequence[int]]:
-    """Yield the ids of each item: tokenized with special tokens and cut at `max_length` if it is text."""
-    items: Iterator[Any] = iter([texts_or_ids] if isinstance(texts_or_ids, str) else texts_or_ids)
-    first = next(items, None)
-    if first is None:
-        return
-    items = chain([first], items)
-    if not isinstance(first, str) and not (isinstance(first, tuple | list) and first and isinstance(first[0], str)):
-        yield from (ids.tolist() if hasattr(ids, "tolist") else ids for ids in items)
-        return
-    if tokenizer is None:
-        raise InputError("texts need a tokenizer to be counted; pass tokenizer=..., or lists of token ids")
-    length = min(max_length, tokenizer.model_max_length)
-    number = 0
-    while batch := list(islice(items, batch_size)):
-        firsts, seconds = text_columns(batch, number)
-        number += len(batch)
-        yield from tokenizer(firsts, seconds, truncation=True, max_length=length, verbose=False)["input_ids"]
+Integers: TypeAlias = NDArray[np.int64]
+IdRow: TypeAlias = Sequence[int] | NDArray[Any]
+"""Token ids, or token types, of one text."""
 
 
 @dataclass(frozen=True)
 class Batching:
     """How texts are grouped before they run.
 
-    tokens: real tokens of a batch at the most; a longer text is a batch of its own.
+    tokens: tokens of a batch at most, without padding; a longer text is a batch of its own.
     active: tokens that a batch should keep in the last layers, so that they still feed the processor; a batch grows up
     to four times `tokens` for it.
-    window: texts that are read, sorted and answered together; memory is bounded by it, whatever the number of texts.
+    window: texts that are read, sorted and scored together; memory is bounded by it, whatever the number of texts.
     """
 
     tokens: int = 2048
@@ -102,7 +34,7 @@ class Batching:
 
 
 def make_batches(ids: list[list[int]], exit_layers: Integers | None, batching: Batching) -> list[list[int]]:
-    """Group texts of like length and cost; each batch lists the places of its texts.
+    """Group texts of similar length and cost; each batch lists the indices of its texts.
 
     exit_layers: (vocabulary,) exit layer of every token id, if it is known.
     """
@@ -115,20 +47,34 @@ def make_batches(ids: list[list[int]], exit_layers: Integers | None, batching: B
     batches: list[list[int]] = []
     batch: list[int] = []
     tokens = active = 0
-    # Longest first: whatever does not fit in memory fails at once, not after an hour.
-    for place in np.lexsort((staying, lengths))[::-1].tolist():
-        full = tokens + lengths[place] > batching.tokens and active >= batching.active
-        if batch and (full or tokens + lengths[place] > 4 * batching.tokens):
+    # Longest first: a batch that does not fit in memory fails at once, not after an hour.
+    for index in np.lexsort((staying, lengths))[::-1].tolist():
+        full = tokens + lengths[index] > batching.tokens and active >= batching.active
+        if batch and (full or tokens + lengths[index] > 4 * batching.tokens):
             batches.append(batch)
             batch, tokens, active = [], 0, 0
-        batch.append(place)
-        tokens += int(lengths[place])
-        active += int(staying[place])
+        batch.append(index)
+        tokens += int(lengths[index])
+        active += int(staying[index])
     return [*batches, batch] if batch else batches
 
 
-def padded(rows: list[list[int]], value: int) -> Integers:
-    """Return lists of different lengths as one (rows, longest) array."""
+def padded_inputs(
+    columns: Mapping[str, Sequence[IdRow]], indices: Sequence[int], pad_id: int | None
+) -> dict[str, Integers]:
+    """Return some texts as a model takes them, padded on the right, with an attention mask: (texts, longest) each.
+
+    columns: `input_ids`, and `token_type_ids` where the model has them, of all texts. pad_id: None pads with 0.
+    """
+    rows = {name: [values[index] for index in indices] for name, values in columns.items()}
+    lengths = np.array([len(row) for row in rows["input_ids"]])
+    inputs = {name: _padded(values, pad_id or 0 if name == "input_ids" else 0) for name, values in rows.items()}
+    inputs["attention_mask"] = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+    return inputs
+
+
+def _padded(rows: Sequence[IdRow], value: int) -> Integers:
+    """Return rows of different lengths as one array: (rows, longest)."""
     array = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
     for number, row in enumerate(rows):
         array[number, : len(row)] = row

@@ -1,4 +1,4 @@
-"""Which columns of a file hold the texts and the answers."""
+"""Which columns of a file hold the texts and the labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ NAME_TEXTS = "name them with --text-column and --pair-column (Python: Columns(te
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read; what is left out is guessed."""
+    """Names of the columns to read; columns that are not named are guessed."""
 
     text: str | None = None
     pair: str | None = None
     """Column of the second text of each pair."""
     label: str | tuple[str, ...] | None = None
-    """Column of the answers; several columns of 0 and 1 are the labels of a multi-label task."""
+    """Column of the labels; several columns of 0 and 1 are the labels of a multi-label task."""
 
     def __post_init__(self) -> None:
         if self.pair is not None and self.text is None:
@@ -44,38 +44,40 @@ class Chosen:
     """Whether `label` is just every column that is left over."""
 
 
-def choose_columns(place: str, there: Sequence[str], wanted: Columns, task: Task | None, labelled: bool) -> Chosen:
-    """Choose from the columns that are `there`, as named or, for a known task, as its data are usually named.
+def choose_columns(
+    source_name: str, available: Sequence[str], wanted: Columns, task: Task | None, labelled: bool
+) -> Chosen:
+    """Choose from the available columns: those wanted or, for a known task, those that its data usually have.
 
-    labelled: whether the answers must be there; without them `Chosen.label` is empty.
+    labelled: whether there must be labels; without them `Chosen.label` is empty.
     """
-    _refuse_odd_columns(place, there)
-    text = _text_columns(place, there, wanted, task)
+    _refuse_odd_columns(source_name, available)
+    text = _text_columns(source_name, available, wanted, task)
     label = _named_labels(wanted)
     if label:
-        missing = [name for name in label if name not in there]
+        missing = [name for name in label if name not in available]
         if not missing:
             return Chosen(text, label)
         if labelled:
-            raise InputError(f"{place} has no column {missing[0]!r}; its columns are: {', '.join(there)}")
+            raise InputError(f"{source_name} has no column {missing[0]!r}; its columns are: {', '.join(available)}")
         return Chosen(text, ())
     tagging = text in _WORDS if task is None else task.kind is Kind.TAGS
     for guess in (*_TAGS, *_LABELS) if tagging else _LABELS:
-        if guess in there:
+        if guess in available:
             return Chosen(text, (guess,))
-    rest = tuple(name for name in there if name not in text and name not in _NEVER_LABELS)
+    rest = tuple(name for name in available if name not in text and name not in _NEVER_LABELS)
     if task is None and labelled and len(rest) > 1:
         return Chosen(text, rest, guessed_labels=True)
     if labelled:
-        raise no_label_column(place, there)
+        raise no_label_column(source_name, available)
     return Chosen(text, ())
 
 
-def no_label_column(place: str, there: Sequence[str]) -> InputError:
-    """Return the error for a file in which nothing looks like answers."""
+def no_label_column(source_name: str, available: Sequence[str]) -> InputError:
+    """Return the error for a file in which no column looks like labels."""
     return InputError(
-        f"{place} has no column 'label' or 'score' and no set of columns of only 0 and 1; "
-        f"name the label column with --label-column (Python: Columns(label=...)), one of: {', '.join(there)}"
+        f"{source_name} has no column 'label' or 'score' and no set of columns of only 0 and 1; "
+        f"name the label column with --label-column (Python: Columns(label=...)), one of: {', '.join(available)}"
     )
 
 
@@ -85,37 +87,37 @@ def _named_labels(wanted: Columns) -> tuple[str, ...]:
     return (wanted.label,) if isinstance(wanted.label, str) else tuple(wanted.label)
 
 
-def _text_columns(place: str, there: Sequence[str], wanted: Columns, task: Task | None) -> tuple[str, ...]:
+def _text_columns(source_name: str, available: Sequence[str], wanted: Columns, task: Task | None) -> tuple[str, ...]:
     if wanted.text is not None:
         named = (wanted.text,) if wanted.pair is None else (wanted.text, wanted.pair)
         for name in named:
-            if name not in there:
-                raise InputError(f"{place} has no column {name!r}; its columns are: {', '.join(there)}")
+            if name not in available:
+                raise InputError(f"{source_name} has no column {name!r}; its columns are: {', '.join(available)}")
         return named
-    for guess in _guesses(there, task):
-        if all(name in there for name in guess):
+    for guess in _guesses(available, task):
+        if all(name in available for name in guess):
             return guess
     what = "two columns that look like a pair of texts" if task and task.pair else "a column that looks like text"
-    raise InputError(f"{place} lacks {what}; {NAME_TEXTS}, out of: {', '.join(there)}")
+    raise InputError(f"{source_name} lacks {what}; {NAME_TEXTS}, out of: {', '.join(available)}")
 
 
-def _guesses(there: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], ...]:
+def _guesses(available: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], ...]:
     if task is None:
-        # A file may hold its texts twice, whole and as words; which of them counts, the tags tell.
-        return (*_WORDS, *_TEXTS) if {"tags", "ner_tags"} & set(there) else (*_TEXTS, *_WORDS)
+        # A file may hold its texts twice, whole and as words; a column of tags says that the words count.
+        return (*_WORDS, *_TEXTS) if {"tags", "ner_tags"} & set(available) else (*_TEXTS, *_WORDS)
     if task.kind is Kind.TAGS:
         return _WORDS
     return tuple(guess for guess in _TEXTS if len(guess) == (2 if task.pair else 1))
 
 
-def _refuse_odd_columns(place: str, there: Sequence[str]) -> None:
-    if len(there) == 1:
+def _refuse_odd_columns(source_name: str, available: Sequence[str]) -> None:
+    if len(available) == 1:
         for separator, plural in _OTHER_SEPARATORS.items():
-            if separator in there[0]:
+            if separator in available[0]:
                 raise InputError(
-                    f"{place} has a single column, {there[0]!r}, which looks like several separated by {plural}; "
-                    f"save it as .csv with commas or as .tsv with tabs"
+                    f"{source_name} has a single column, {available[0]!r}, which looks like several separated by "
+                    f"{plural}; save it as .csv with commas or as .tsv with tabs"
                 )
-    repeated = sorted({name for name in there if list(there).count(name) > 1})
+    repeated = sorted({name for name in available if list(available).count(name) > 1})
     if repeated:
-        raise InputError(f"{place} has two columns named {repeated[0]!r}; rename one of them")
+        raise InputError(f"{source_name} has two columns named {repeated[0]!r}; rename one of them")

@@ -63,18 +63,18 @@ def _elasticbert(task: str) -> Curve:
 
 
 def _sorted_curve(baseline: Curve | PathLike) -> Curve:
-    place = "the baseline"
+    name = "the baseline"
     if isinstance(baseline, str | os.PathLike):
-        place = str(baseline)
+        name = str(baseline)
         try:
             baseline = json.loads(Path(baseline).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read a curve from {place}: {error}") from None
+            raise InputError(f"cannot read a curve from {name}: {error}") from None
     if not isinstance(baseline, Sequence):
-        raise InputError(f"{place} is of type {type(baseline).__name__}; a curve is [[mflops, performance], ...]")
+        raise InputError(f"{name} is of type {type(baseline).__name__}; a curve is [[mflops, performance], ...]")
     curve = sorted(_checked_point(point) for point in baseline)
     if len({flops for flops, _ in curve}) < max(len(curve), 2):
-        raise InputError(f"{place} has {len(curve)} points; a curve needs two or more, each at another cost")
+        raise InputError(f"{name} has {len(curve)} points; a curve needs two or more, each at another cost")
     return curve
 
 

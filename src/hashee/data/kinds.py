@@ -1,4 +1,4 @@
-"""Telling from the answers in the data what is to be predicted."""
+"""Inferring the kind of a task from the labels in the data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from hashee.errors import InputError
 
 # So many different whole numbers written with a decimal point are a scale rather than classes.
 _MOST_FLOAT_CLASSES = 20
-# Above this, and if most answers occur once, the column does not look like classes.
+# Above this, and if most values occur once, the column does not look like classes.
 _MANY_CLASSES = 20
 
 
 def infer_kind(rows: Rows) -> Kind:
-    """Tell what is to be predicted; what could be two things is refused, with the argument that decides it."""
+    """Return what is to be predicted; refuse labels that allow two kinds, naming the argument that decides."""
     labels = rows.labels
     assert labels is not None
     if rows.one_column_each:
@@ -37,13 +37,13 @@ def infer_kind(rows: Rows) -> Kind:
 
 
 def is_multi_hot(rows: Rows) -> bool:
-    """Tell whether answers are lists of a 0 or 1 for every label, rather than of those labels that apply."""
-    answers = rows.labels or ()
-    numbers = {number for answer in answers for number in answer}
-    if len({len(answer) for answer in answers}) > 1 or not numbers or not numbers <= {0, 1}:
+    """Tell whether labels are lists of a 0 or 1 for every label, rather than of those labels that apply."""
+    lists = rows.labels or ()
+    numbers = {number for each in lists for number in each}
+    if len({len(each) for each in lists}) > 1 or not numbers or not numbers <= {0, 1}:
         return False
-    # A list of numbers names no label twice; one 0 or 1 for every label cannot but repeat itself, from three on.
-    if any(len(set(answer)) < len(answer) for answer in answers):
+    # A list of labels names none twice, but three or more zeros and ones must repeat.
+    if any(len(set(each)) < len(each) for each in lists):
         return True
     raise InputError(
         f"{rows.label_column} could be 0 or 1 for each of two labels or the numbers "

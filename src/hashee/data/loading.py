@@ -8,14 +8,14 @@ from typing import cast
 from hashee.data.columns import NAME_TEXTS, Columns
 from hashee.data.fingerprint import fingerprint_of
 from hashee.data.kinds import infer_kind
-from hashee.data.metrics import default_metric
-from hashee.data.places import Data, benchmark_folder, find_sources
 from hashee.data.reading import Rows, read_split
 from hashee.data.registry import TASKS, Layout, layout_of, registered
 from hashee.data.sources import Source
+from hashee.data.split_sources import Data, benchmark_folder, find_sources
 from hashee.data.splits import cut_off_dev, first_of_shuffled
-from hashee.data.targets import answered, label_names, refuse_no_choice, targets_of
+from hashee.data.targets import rows_with_label
 from hashee.data.task import Examples, Kind, Task, TaskData, Words
+from hashee.data.task_types import TASK_TYPES, type_of
 from hashee.data.texts import Text
 from hashee.errors import InputError
 
@@ -36,7 +36,7 @@ def load_task(
     """Load a registered task by its name, or make a task of a file, a folder, a Hub id or a `datasets` object.
 
     data: where a registered task's examples are, instead of the folder that `HASHEE_DATA` names.
-    columns, kind: what is otherwise told from the data. dev, test: a file or `Dataset` each.
+    columns, kind: what is otherwise inferred from the data. dev, test: a file or `Dataset` each.
     limit: train on that many examples only. seed: of that choice, and of a dev split that is cut off train.
     """
     if limit is not None and limit < 1:
@@ -51,15 +51,15 @@ def load_task(
 
     rows = _read(sources.train, columns, known, "train", notes)
     task = _new_task(rows, _name_of(name_or_path), kind) if known is None else known
-    if task.kind is Kind.CLASSES and not task.labels:
-        task = replace(task, labels=label_names(rows, task.kind))
-    # Labels that were found in train are no more given by a benchmark than those of any other data.
+    if not task.labels:
+        task = replace(task, labels=type_of(task).label_names(rows))
+    # Labels that are read from train are not fixed by the benchmark, so they are treated like those of any other data.
     given = layout if known is not None and known.labels else None
     train = _examples(rows, rows, task, given)
     assert train.targets is not None
-    refuse_no_choice(rows, task.kind, train.targets)
+    type_of(task).refuse_constant(rows, train.targets)
 
-    # Labels that have a column each are not guessed anew.
+    # Labels that have a column each are not guessed again for dev and test.
     columns = replace(columns, label=rows.columns.label) if rows.one_column_each else columns
     others = {"dev": sources.dev, "test": sources.test}
     found = {
@@ -67,10 +67,10 @@ def load_task(
         for split, source in others.items()
         if source is not None
     }
-    _refuse_the_same_twice({"train": train} | found)
+    _refuse_equal_splits({"train": train} | found)
     if "dev" not in found:
         share = _DEV_SHARE if layout is None else layout.dev_share
-        train, found["dev"] = cut_off_dev(train, task.kind, share, seed)
+        train, found["dev"] = cut_off_dev(train, type_of(task), share, seed)
         notes.append(f"there is no dev split: {len(found['dev']):,} rows were cut off train (seed {seed})")
     notes += _notes_on_sizes(layout, {"train": train} | found) + _notes_on_overlap(train, found)
     if limit is not None and limit < len(train):
@@ -81,7 +81,7 @@ def load_task(
 
 
 def _known_task(name_or_path: Data, data: Data, kind: Kind | str | None) -> tuple[Task | None, Kind | None]:
-    """Return the registered task of that name, if there is one, and the kind that was asked for."""
+    """Return the registered task of that name, if there is one, and the kind that was given."""
     if kind is not None and kind not in list(Kind):
         raise InputError(f"kind={kind!r} is not one of {', '.join(Kind)}")
     kind = None if kind is None else Kind(kind)
@@ -98,8 +98,9 @@ def _known_task(name_or_path: Data, data: Data, kind: Kind | str | None) -> tupl
 
 def _new_task(rows: Rows, name: str, kind: Kind | None) -> Task:
     kind = kind or infer_kind(rows)
-    labels = label_names(rows, kind)
-    return Task(name, kind, labels, default_metric(kind, labels), pair=rows.pair)
+    task_type = TASK_TYPES[kind]
+    labels = task_type.label_names(rows)
+    return Task(name, kind, labels, task_type.default_metric(labels), pair=rows.pair)
 
 
 def _name_of(data: Data) -> str:
@@ -113,7 +114,7 @@ def _name_of(data: Data) -> str:
 
 def _read(source: Source, columns: Columns, known: Task | None, split: str, notes: list[str]) -> Rows:
     rows = read_split(source, columns, known, labelled=split != "test")
-    rows, note = answered(rows, benchmark=known is not None, may_be_hidden=split == "test")
+    rows, note = rows_with_label(rows, benchmark=known is not None, may_be_hidden=split == "test")
     if note is not None:
         notes.append(note)
     return rows
@@ -129,15 +130,17 @@ def _refuse_another_shape(rows: Rows, train: Rows) -> None:
 
 def _examples(rows: Rows, train: Rows, task: Task, given: Layout | None) -> Examples:
     _refuse_another_shape(rows, train)
-    if task.kind is Kind.TAGS and not rows.words:
+    task_type = type_of(task)
+    if task_type.tags_words and not rows.words:
         raise InputError(f"{rows.source.name} has whole texts; a tagging task needs a list of words for each")
     texts = rows.texts
-    if rows.words and task.kind is not Kind.TAGS:
+    if rows.words and not task_type.tags_words:
         texts = [" ".join(cast(Words, words)) for words in texts]
-    return Examples(texts, targets_of(rows, task, train, given))
+    targets = None if rows.labels is None else task_type.read_targets(rows, task, train, given)
+    return Examples(texts, targets)
 
 
-def _refuse_the_same_twice(splits: dict[str, Examples]) -> None:
+def _refuse_equal_splits(splits: dict[str, Examples]) -> None:
     names = list(splits)
     for number, first in enumerate(names):
         for second in names[number + 1 :]:

@@ -1,4 +1,4 @@
-"""From logits to predictions of the kind of a task's targets, and how good they are."""
+"""From logits to predictions in the form of a task's targets, and how good they are."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 from hashee.data.metrics import score
 from hashee.data.task import Task
-from hashee.data.types import TASK_TYPES
+from hashee.data.task_types import type_of
 
 Array = NDArray[Any]
 
 
 def predictions(task: Task, logits: Sequence[Array]) -> list[Any]:
-    """Turn the logits of each example into a prediction of the kind of the task's targets.
+    """Turn the logits of each example into a prediction in the form of the task's targets.
 
-    logits: (labels,) for each text, or for tags (words, labels) with NaN for words cut off.
+    logits: (labels,) for each text, or for tags (words, labels) with NaN for truncated words.
     """
-    decode = TASK_TYPES[task.kind].decode
+    decode = type_of(task).decode
     return [decode(task, row) for row in logits]
 
 

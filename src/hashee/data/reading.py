@@ -1,4 +1,4 @@
-"""Reading the rows of a split: texts that are texts, and the answers as they stand in the data."""
+"""Reading the rows of a split: texts, checked, and labels as they are written in the data."""
 
 import math
 from collections.abc import Sequence, Set
@@ -8,7 +8,7 @@ from typing import Any
 from hashee.data.columns import Chosen, Columns, choose_columns, no_label_column
 from hashee.data.sources import Source
 from hashee.data.task import Task, Words
-from hashee.data.texts import Text, parse_number
+from hashee.data.texts import HALF_PAIR, Text, is_encodable, parse_number
 from hashee.errors import InputError
 
 _SHOWN = 5
@@ -24,7 +24,7 @@ class Rows:
     """Number of each row in the source."""
     texts: Sequence[Text | Words]
     labels: Sequence[Any] | None
-    """The cell of each row, or its cells in the label columns; None if there are no answers."""
+    """The cell of each row, or its cells in the label columns; None if the split has no labels."""
 
     @property
     def pair(self) -> bool:
@@ -43,16 +43,16 @@ class Rows:
 
     @property
     def label_column(self) -> str:
-        """What messages call the column or columns of the answers."""
+        """What messages call the column or columns of the labels."""
         return f"column {', '.join(map(repr, self.columns.label))} of {self.source.name}"
 
     def class_names(self) -> tuple[str, ...] | None:
         """Return what the numbers in the label column stand for, if the data say so."""
         return self.source.class_names(self.columns.label[0]) if len(self.columns.label) == 1 else None
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Return where a row is, for messages."""
-        return self.source.place(self.numbers[index])
+        return self.source.location(self.numbers[index])
 
     def listed(self, indices: Sequence[int]) -> str:
         """Return how many rows these are and which, for messages."""
@@ -70,28 +70,28 @@ class Rows:
 
 
 def read_split(source: Source, wanted: Columns, task: Task | None, *, labelled: bool) -> Rows:
-    """Read a split; `labelled` says that it must have a column of answers."""
-    there = source.columns()
-    chosen = choose_columns(source.name, there, wanted, task, labelled)
+    """Read a split; `labelled` says that it must have labels."""
+    available = source.columns()
+    chosen = choose_columns(source.name, available, wanted, task, labelled)
     numbers: list[int] = []
     texts: list[Text | Words] = []
     labels: list[Any] = []
     for number, cells in source.rows((*chosen.text, *chosen.label)):
         numbers.append(number)
         texts.append(_as_text(cells[: len(chosen.text)], source, number))
-        answers = tuple(_as_answer(cell, source.numbers_are_text) for cell in cells[len(chosen.text) :])
-        labels.append(answers[0] if len(answers) == 1 else answers)
+        of_row = tuple(_as_label(cell, source.numbers_are_text) for cell in cells[len(chosen.text) :])
+        labels.append(of_row[0] if len(of_row) == 1 else of_row)
     rows = Rows(source, chosen, numbers, texts, labels if chosen.label else None)
-    _refuse_useless_texts(rows)
-    _refuse_odd_answers(rows)
-    if chosen.guessed_labels and not all(answer in (0, 1) for answers in labels for answer in answers):
-        raise no_label_column(source.name, there)
+    _refuse_unusable_texts(rows)
+    _refuse_odd_labels(rows)
+    if chosen.guessed_labels and not all(cell in (0, 1) for cells in labels for cell in cells):
+        raise no_label_column(source.name, available)
     return rows
 
 
-def is_missing(answer: Any) -> bool:
-    """Tell whether a cell holds no answer at all."""
-    return answer is None or answer == "" or (isinstance(answer, float) and math.isnan(answer))
+def is_missing(cell: Any) -> bool:
+    """Tell whether a cell holds no label at all."""
+    return cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell))
 
 
 def listed(source: Source, numbers: Sequence[int]) -> str:
@@ -107,9 +107,9 @@ def _as_text(cells: tuple[Any, ...], source: Source, number: int) -> Text | Word
         whole = cell if isinstance(cell, str) else " ".join(cell) if _is_words(cell) else None
         if whole is None:
             found = "missing" if cell is None else f"of type {type(cell).__name__}"
-            raise InputError(f"{source.place(number)}: the text is {found}; it must be a string or a list of words")
-        if not _is_encodable(whole):
-            raise InputError(f"{source.place(number)}: the text holds half of a surrogate pair, which is no character")
+            raise InputError(f"{source.location(number)}: the text is {found}; it must be a string or a list of words")
+        if not is_encodable(whole):
+            raise InputError(f"{source.location(number)}: the text holds {HALF_PAIR}")
         parts.append(tuple(cell) if len(cells) == 1 and not isinstance(cell, str) else whole)
     text: Text | Words = parts[0] if len(parts) == 1 else (parts[0], parts[1])
     return text
@@ -119,22 +119,14 @@ def _is_words(cell: Any) -> bool:
     return isinstance(cell, list | tuple) and all(isinstance(word, str) for word in cell)
 
 
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _as_answer(cell: Any, numbers_are_text: bool) -> Any:
+def _as_label(cell: Any, numbers_are_text: bool) -> Any:
     if isinstance(cell, str):
         cell = cell.strip()
         return parse_number(cell) if numbers_are_text else cell
     return int(cell) if isinstance(cell, bool) else cell
 
 
-def _refuse_useless_texts(rows: Rows) -> None:
+def _refuse_unusable_texts(rows: Rows) -> None:
     """Refuse a split without rows, blank texts, and strings mixed with lists of words."""
     if not rows.texts:
         raise InputError(f"{rows.source.name} has no rows; it needs one for each example")
@@ -147,22 +139,22 @@ def _refuse_useless_texts(rows: Rows) -> None:
         for index, text in enumerate(rows.texts):
             if isinstance(text, str) == rows.words:
                 raise InputError(
-                    f"{rows.place(index)}: the text is a {'string' if rows.words else 'list of words'}, unlike that of "
-                    f"{rows.source.unit} {rows.numbers[0]}; make them all strings or all lists"
+                    f"{rows.location(index)}: the text is a {'string' if rows.words else 'list of words'}, "
+                    f"unlike that of {rows.source.unit} {rows.numbers[0]}; make them all strings or all lists"
                 )
 
 
-def _refuse_odd_answers(rows: Rows) -> None:
-    """Refuse answers that are neither numbers nor strings nor lists, and lists mixed with others."""
-    for index, answer in enumerate(rows.labels or ()):
-        cells = answer if rows.one_column_each else (answer,)
+def _refuse_odd_labels(rows: Rows) -> None:
+    """Refuse labels that are neither numbers nor strings nor lists, and lists mixed with others."""
+    for index, label in enumerate(rows.labels or ()):
+        cells = label if rows.one_column_each else (label,)
         for cell in cells:
             if not isinstance(cell, int | float | str | list | None):
                 raise InputError(
-                    f"{rows.place(index)}: the answer is of type {type(cell).__name__}; "
+                    f"{rows.location(index)}: the label is of type {type(cell).__name__}; "
                     f"it must be a number, a string or a list of these"
                 )
-    lists = [isinstance(answer, list) for answer in rows.labels or () if answer is not None]
+    lists = [isinstance(label, list) for label in rows.labels or () if label is not None]
     if any(lists) and not all(lists):
         raise InputError(f"{rows.label_column} has lists in some rows and other things in others; make them alike")
 

@@ -10,7 +10,7 @@ from hashee.errors import InputError
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files of a benchmark task lie in a folder of datasets, and what is peculiar about them."""
+    """How the files of a benchmark task are stored in a folder of datasets, and how they differ from others."""
 
     folder: str
     """Name of the task's folder; upper and lower case and dashes do not matter."""

@@ -10,14 +10,14 @@ from hashee.data.task import Recipe
 
 RUN = "run.json"
 Metrics = dict[str, dict[str, float] | None]
-"""By split, dev and test, all metrics by name, `score` among them; None where there is nothing to compare with."""
+"""By split, dev and test, all metrics by name, `score` among them; None for a split without labels."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What was learnt."""
+    """The task that was learnt."""
 
     name: str = ""
     kind: str = ""
@@ -27,7 +27,7 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """What it was learnt from."""
+    """The data that it was learnt from."""
 
     fingerprint: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class DataRecord:
 
 @dataclass(frozen=True)
 class BackboneRecord:
-    """What the fit started from."""
+    """The model that the fit started from."""
 
     name: str = ""
     layers: int = 0
@@ -220,9 +220,9 @@ _ORDER = (
 """Entries of the file, as they come in it."""
 
 
-def _part(kind: type[T], values: Mapping[str, Any]) -> T:
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names})
+def _part(record: type[T], values: Mapping[str, Any]) -> T:
+    names = {each.name for each in fields(record)}  # type: ignore[arg-type]
+    return record(**{name: value for name, value in values.items() if name in names})
 
 
 def dev_score(metrics: Metrics) -> float:

@@ -7,14 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from hashee.data.texts import Row, ending_of, place_of, read_rows
+from hashee.data.texts import Row, ending_of, location_of, read_rows
 from hashee.errors import InputError
 
 _BATCH = 1000
 
 
 class Source(Protocol):
-    """One split, wherever it lies; rows are read anew, one at a time, whenever they are asked for."""
+    """One split, wherever it is stored; `rows` reads it again each time, row by row."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Source(Protocol):
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """Stream the cells of some columns, each row with its number."""
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Return where a row is, for messages."""
 
     def class_names(self, column: str) -> tuple[str, ...] | None:
@@ -102,8 +102,8 @@ class FileSource:
             return rows
         return ((number, tuple(map(_unquoted, cells))) for number, cells in rows)
 
-    def place(self, number: int) -> str:
-        return place_of(self.path, number)
+    def location(self, number: int) -> str:
+        return location_of(self.path, number)
 
     def class_names(self, column: str) -> tuple[str, ...] | None:
         if self.ending != ".parquet":
@@ -148,7 +148,7 @@ class DatasetSource:
         batches = (zip(*(batch[name] for name in columns), strict=True) for batch in plain.iter(_BATCH))
         return enumerate(chain.from_iterable(batches), start=1)
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         return f"{self.name}, row {number}"
 
     def class_names(self, column: str) -> tuple[str, ...] | None:

@@ -23,13 +23,13 @@ def spans_of(tags: Sequence[str]) -> set[Span]:
 
 def span_counts(predicted: Iterable[Sequence[str]], correct: Iterable[Sequence[str]]) -> tuple[int, int, int]:
     """Return how many spans were found rightly, how many were predicted and how many there are."""
-    hits = guesses = truths = 0
-    for guess, truth in zip(predicted, correct, strict=True):
-        guessed, true = spans_of(guess), spans_of(truth)
-        hits += len(guessed & true)
-        guesses += len(guessed)
-        truths += len(true)
-    return hits, guesses, truths
+    hits = num_predicted = num_correct = 0
+    for predicted_tags, correct_tags in zip(predicted, correct, strict=True):
+        predicted_spans, correct_spans = spans_of(predicted_tags), spans_of(correct_tags)
+        hits += len(predicted_spans & correct_spans)
+        num_predicted += len(predicted_spans)
+        num_correct += len(correct_spans)
+    return hits, num_predicted, num_correct
 
 
 def is_bio(tags: Iterable[str]) -> bool:

@@ -1,37 +1,31 @@
 """Taking parts of a split, the same ones for the same seed on every machine."""
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 
-from hashee.data.task import Examples, Kind, Target
+from hashee.data.task import Examples, Target
+from hashee.data.task_types import TaskType
 from hashee.errors import InputError
 
-# A dev split of fewer rows than this measures nothing, so small data give up more of themselves, up to a quarter.
+# A dev split of fewer rows than this tells nothing, so small data give up a larger share, up to a quarter.
 _FEW_ROWS = 20
 
 
-def cut_off_dev(examples: Examples, kind: Kind, share: float, seed: int) -> tuple[Examples, Examples]:
+def cut_off_dev(examples: Examples, task_type: TaskType, share: float, seed: int) -> tuple[Examples, Examples]:
     """Return train and dev: every class, or every range of scores, gives about its `share` to dev."""
     assert examples.targets is not None
-    chosen = set(dev_indices(examples.targets, kind, share, seed))
+    chosen = set(dev_indices(examples.targets, task_type, share, seed))
     kept = [index for index in range(len(examples)) if index not in chosen]
     return part_of(examples, kept), part_of(examples, sorted(chosen))
 
 
-def dev_indices(targets: Sequence[Target], kind: Kind, share: float, seed: int) -> list[int]:
+def dev_indices(targets: Sequence[Target], task_type: TaskType, share: float, seed: int) -> list[int]:
     """Return which rows become dev."""
-    order = shuffled(len(targets), seed)
-    if kind is Kind.CLASSES:
-        times = Counter(targets)
-        # The only example of a class has to be trained on.
-        order = [index for index in order if times[targets[index]] > 1]
-    if kind in (Kind.CLASSES, Kind.SCORE):
-        order.sort(key=lambda index: targets[index])
+    order = task_type.stratified(shuffled(len(targets), seed), targets)
     if len(order) < 2:
         raise InputError(f"{len(targets)} rows are too few to cut a dev split off; pass dev=... or add rows")
     size = max(round(len(order) * share), min(_FEW_ROWS, len(order) // 4), 1)
-    # Steps of equal length over the sorted rows take from each class in proportion.
+    # Steps of equal length over the sorted rows sample each class in proportion.
     return [order[(2 * step + 1) * len(order) // (2 * size)] for step in range(size)]
 
 

@@ -1,4 +1,4 @@
-"""What a task is: its labels, its measure of quality and its recipe, and the examples of its splits."""
+"""What a task is: its labels, its metric and its recipe, and the examples of its splits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be learnt, and how well it is learnt."""
+    """What is learnt, and by which metric it is judged."""
 
     name: str
     kind: Kind
@@ -56,7 +56,7 @@ class Examples:
     texts: Sequence[Text | Words]
     """Texts or pairs; the words of each text if words are tagged."""
     targets: Sequence[Target] | None
-    """None where the answers are not known."""
+    """None where the labels are not known."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -71,6 +71,6 @@ class TaskData:
     dev: Examples
     test: Examples | None
     fingerprint: str
-    """SHA-256 of everything above, so that two runs can be told to have seen the same data."""
+    """SHA-256 of everything above, so that two runs on the same data can be recognised."""
     notes: tuple[str, ...] = ()
     """What was done to the data that its user should know, such as a dev split cut from train."""

@@ -25,7 +25,7 @@ ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # In the order in which they are tried.
 TEXT_COLUMNS = (("text",), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("sentence",), ("document",))
 LABEL_COLUMNS = ("label", "score")
-HALF_PAIR = "half of a surrogate pair, which is no character; mend the text, or leave it out"
+HALF_PAIR = "half of a surrogate pair, which is no character; correct the text, or leave it out"
 
 # The csv module stops at 131,072 characters a field, which long documents exceed; a limit stays, because an
 # unclosed quote would otherwise swallow the rest of the file into memory.
@@ -71,10 +71,10 @@ def text_columns(rows: Sequence[Any], first: int = 0) -> tuple[list[str], list[s
         return list(rows), None
     if any(isinstance(row, str) for row in rows):
         odd = next(number for number, row in enumerate(rows) if isinstance(row, str) != isinstance(rows[0], str))
-        kinds = ("a pair", "one text") if isinstance(rows[0], str) else ("one text", "a pair")
+        odd_form, form = ("a pair", "one text") if isinstance(rows[0], str) else ("one text", "a pair")
         raise InputError(
-            f"texts must be all single or all (text, text) pairs; text {first + odd} is {kinds[0]} where text {first} "
-            f"is {kinds[1]}"
+            f"texts must be all single or all (text, text) pairs; text {first + odd} is {odd_form} where text {first} "
+            f"is {form}"
         )
     return [row[0] for row in rows], [row[1] for row in rows]
 
@@ -144,7 +144,9 @@ def _labelled_of(
         if isinstance(label, bool):
             label = int(label)  # noqa: PLW2901
         if not isinstance(label, int | float | str):
-            raise InputError(f"{place_of(path, number)}: the label is {_kind(label)}; it must be a number or a string")
+            raise InputError(
+                f"{location_of(path, number)}: the label is {_type_name(label)}; it must be a number or a string"
+            )
         yield _as_text(tuple(values), path, number), label
 
 
@@ -189,10 +191,10 @@ def _as_string(value: Any, path: Path, number: int) -> str:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
     if not isinstance(value, str):
-        found = _kind(value)
-        raise InputError(f"{place_of(path, number)}: the text is {found}; it must be a string or a list of words")
+        found = _type_name(value)
+        raise InputError(f"{location_of(path, number)}: the text is {found}; it must be a string or a list of words")
     if not is_encodable(value):
-        raise InputError(f"{place_of(path, number)}: the text holds {HALF_PAIR}")
+        raise InputError(f"{location_of(path, number)}: the text holds {HALF_PAIR}")
     return value
 
 
@@ -203,7 +205,7 @@ def parse_number(field: str) -> Label:
     return int(field) if field.lstrip("+-").isdigit() else float(field)
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return "missing" if value is None else f"of type {type(value).__name__}"
 
 
@@ -218,16 +220,16 @@ def _jsonl_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{place_of(path, number)}: not valid JSON ({error})") from None
+            raise InputError(f"{location_of(path, number)}: not valid JSON ({error})") from None
         except RecursionError:
-            raise InputError(f"{place_of(path, number)}: JSON nested too deeply") from None
+            raise InputError(f"{location_of(path, number)}: JSON nested too deeply") from None
         if not isinstance(row, dict):
-            raise InputError(f"{place_of(path, number)}: expected a JSON object, found {type(row).__name__}")
+            raise InputError(f"{location_of(path, number)}: expected a JSON object, found {type(row).__name__}")
         if chosen is None:
             chosen = choose(tuple(row))
         for name in chosen:
             if name not in row:
-                raise InputError(f"{place_of(path, number)}: no column {name!r}; this row has: {', '.join(row)}")
+                raise InputError(f"{location_of(path, number)}: no column {name!r}; this row has: {', '.join(row)}")
         yield number, tuple(row[name] for name in chosen)
 
 
@@ -244,7 +246,7 @@ def _csv_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise InputError(f"{place_of(path, start)}: not valid CSV ({error})") from None
+                raise InputError(f"{location_of(path, start)}: not valid CSV ({error})") from None
             yield start, row
 
     yield from _fields_to_rows(path, fields(), choose)
@@ -266,7 +268,7 @@ def _fields_to_rows(path: Path, fields: Iterator[tuple[int, list[str]]], choose:
             header = row
             positions = [header.index(name) for name in choose(header)]
         elif len(row) != len(header):
-            raise InputError(f"{place_of(path, number)}: {len(row)} fields where the header has {len(header)}")
+            raise InputError(f"{location_of(path, number)}: {len(row)} fields where the header has {len(header)}")
         else:
             yield number, tuple(row[position] for position in positions)
 
@@ -327,7 +329,9 @@ def _lines(path: Path, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, line if keep_ends else line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place_of(path, number)}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
+        raise InputError(
+            f"{location_of(path, number)}: not UTF-8 ({error.reason}); convert the file to UTF-8"
+        ) from None
     except EOFError:
         raise InputError(f"{path} is a truncated gzip file (cut off after line {number}); copy it again") from None
     except (OSError, zlib.error) as error:
@@ -338,6 +342,6 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
-def place_of(path: Path, number: int) -> str:
-    """Return where a row lies, for messages."""
+def location_of(path: Path, number: int) -> str:
+    """Return where a row is, for messages."""
     return f"{path}, {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from hashee.data.registry import layout_of
 from hashee.data.task import Kind, Task
-from hashee.data.types import TASK_TYPES
+from hashee.data.task_types import TASK_TYPES
 from hashee.errors import InputError
 
 _SHOWN = 6

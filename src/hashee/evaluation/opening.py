@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
-from hashee.data.encoding import Encoder
 from hashee.data.task import Kind, Task
 from hashee.data.texts import Text
+from hashee.data.tokenized import ExampleTokenizer
 from hashee.engine.adapter import Adapter
 from hashee.errors import CheckpointError, InputError, UnsupportedOption
 from hashee.evaluation.labels import check_head, check_problem, head_for, output_order
@@ -29,7 +29,7 @@ from hashee.export.runtime import ExportedModel
 from hashee.families.adapters import adapter_for
 from hashee.hf.model import HashedModel
 from hashee.hf.opening import open_config, open_dense, open_tokenizer
-from hashee.hf.predict import Scorer, answers_in, predict, run_in_torch
+from hashee.hf.predict import Scorer, main_output, predict, run_in_torch
 from hashee.packages import require
 from hashee.tables.table import ExitTable
 
@@ -67,10 +67,10 @@ class Opened:
         return self.adapter.shape(self.config).layers
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> ExampleTokenizer:
         """How examples are tokenized for this model."""
         longest = min(self.adapter.max_length(self.config), self.tokenizer.model_max_length)
-        return Encoder(self.task, self.tokenizer, longest, self.adapter.token_types)
+        return ExampleTokenizer(self.task, self.tokenizer, longest, self.adapter.token_types)
 
     def predict(self, texts: Sequence[Text], progress: bool) -> Iterator[Array]:
         """Yield the logits for each text, with the outputs in the model's own order: (outputs,)."""
@@ -175,7 +175,7 @@ def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, toke
         tokenizer=tokenizer or model.tokenizer,
         task=task,
         order=output_order(config, task, settings.label_names, folder),
-        run=lambda arrays: np.asarray(answers_in(model(**arrays))),
+        run=lambda arrays: np.asarray(main_output(model(**arrays))),
         table=_table_in_graph(model, config),
         reads_first_row=bool(model.description["reads_first_row"]),
         backend=model.backend,

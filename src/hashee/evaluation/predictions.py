@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hashee.cost.rounds import alternate
 from hashee.data.batching import Batching, make_batches
-from hashee.data.encoding import Encoded
 from hashee.data.task import Examples, Kind, Task
 from hashee.data.texts import Text
+from hashee.data.tokenized import Tokenized
 from hashee.errors import HasheeError
 from hashee.evaluation.opening import Opened
 
@@ -59,7 +59,7 @@ def predict_logits(opened: Opened, examples: Examples, progress: bool = False) -
     return [row[..., opened.order] for row in logits]
 
 
-def _for_words(opened: Opened, encoded: Encoded) -> list[Array]:
+def _for_words(opened: Opened, encoded: Tokenized) -> list[Array]:
     """Run tokenized words in batches of like cost and pick the logits of each word's first token."""
     exit_layers = None if opened.table is None else opened.table.exit_layers.numpy()
     found: list[Array] = [np.empty(0)] * len(encoded)

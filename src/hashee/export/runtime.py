@@ -14,7 +14,7 @@ from hashee.data.texts import Text
 from hashee.errors import CheckpointError, HasheeError, InputError, first_line
 from hashee.export.folder import GRAPH, check_exported_tokenizer, read_description
 from hashee.export.packing import EXIT_TABLE
-from hashee.hf.predict import Scorer, answers_in, predict, predict_batch
+from hashee.hf.predict import Scorer, main_output, predict, predict_batch
 from hashee.hf.pretrained import read_tokenizer
 from hashee.packages import require
 
@@ -98,7 +98,7 @@ class ExportedModel(ABC):
     def _scorer(self) -> Scorer:
         padding_id = self.description["padding_id"]
         return Scorer(
-            run=lambda arrays: np.asarray(answers_in(self(**arrays))),
+            run=lambda arrays: np.asarray(main_output(self(**arrays))),
             max_length=self.description["positions"] - (0 if padding_id is None else padding_id + 1),
             token_types="token_type_ids" in self.inputs,
             exit_layers=None,

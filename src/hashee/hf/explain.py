@@ -6,19 +6,19 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from hashee.data.texts import text_columns
+from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.hf.flops import FlopCount, count_flops
 from hashee.tables.table import ExitTable
 
 PALETTE = ("grey50", "blue", "cyan", "green", "yellow", "orange1", "red")
-"""Colours from leaving at once to staying to the end."""
+"""Colours from exits before the first layer to the last layer."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The tokens of a text, where each leaves, and the cost."""
+    """The tokens of a text, the exit layer of each, and the cost of the text."""
 
     text: str
     tokens: tuple[str, ...]
@@ -62,11 +62,10 @@ class Explanation:
 
 def explain(config: Any, table: ExitTable, tokenizer: Any, text: str, text_pair: str | None = None) -> Explanation:
     """Tokenize a text and look its exits up in a table; `config` is that of the model, converted or not."""
-    text_columns([text if text_pair is None else (text, text_pair)])
-    ids = tokenizer(text, text_pair, verbose=False)["input_ids"]
-    room = adapter_for(config).max_length(config)
-    if len(ids) > room:
-        raise InputError(f"the text has {len(ids)} tokens but the model takes {room}; shorten it")
+    (ids,) = TextTokenizer(tokenizer)([text if text_pair is None else (text, text_pair)])["input_ids"]
+    max_length = adapter_for(config).max_length(config)
+    if len(ids) > max_length:
+        raise InputError(f"the text has {len(ids)} tokens but the model takes {max_length}; shorten it")
     return Explanation(
         text=text,
         tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),

@@ -12,7 +12,7 @@ from rich.text import Text
 from transformers import PreTrainedConfig
 
 from hashee.cost.macs import BERT_BASE, Counts, LayerCost, dense_macs, executed_macs, layer_cost
-from hashee.data.batching import token_ids
+from hashee.data.tokenizing import token_ids
 from hashee.errors import InputError, TableMismatch
 from hashee.families.adapters import adapter_for, head_reads_first_row
 from hashee.tables.table import ExitTable

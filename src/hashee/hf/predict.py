@@ -1,4 +1,4 @@
-"""Scoring any number of texts: tokenized in bulk, batched by what they will cost, answered in order."""
+"""Scoring any number of texts: tokenized in bulk, batched by cost, outputs in the order of the texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +12,18 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from hashee.data.batching import Batching, Integers, make_batches, padded
-from hashee.data.texts import Text, read_texts, text_columns
+from hashee.data.batching import Batching, Integers, make_batches, padded_inputs
+from hashee.data.texts import Text, read_texts
+from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import InputError
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """What answers batches, on whatever runtime, and what must be known to make them."""
+    """A function that runs batches, on any runtime, and what must be known to make them."""
 
     run: Callable[[dict[str, Integers]], NDArray[Any]]
-    """From arrays (batch, length) by name to answers (batch, ...)."""
+    """From arrays (batch, length) by name to outputs (batch, ...)."""
     max_length: int
     token_types: bool
     exit_layers: Integers | None
@@ -33,17 +34,19 @@ class Scorer:
 class _Window:
     """Some consecutive texts, tokenized, with the batches that they run in."""
 
-    encodings: dict[str, list[list[int]]]
+    columns: dict[str, list[list[int]]]
+    """`input_ids`, and `token_type_ids` where the model has them."""
     batches: list[list[int]]
+    """Indices of the texts of each batch."""
 
     def __len__(self) -> int:
-        return len(self.encodings["input_ids"])
+        return len(self.columns["input_ids"])
 
 
 def predict(
     scorer: Scorer, texts: Iterable[Text] | str | Path, tokenizer: Any, batching: Batching, progress: bool
 ) -> Iterator[NDArray[Any]]:
-    """Yield the answer to each text in order, see `HashedModel.predict`."""
+    """Yield the output for each text in order, see `HashedModel.predict`."""
     source = read_texts(texts) if isinstance(texts, str | Path) else texts
     total = len(source) if isinstance(source, Sized) else None
     windows = _windows(iter(source), scorer, tokenizer, batching)
@@ -57,65 +60,57 @@ def predict(
 
 
 def predict_batch(scorer: Scorer, texts: Sequence[Text], tokenizer: Any, batching: Batching) -> list[NDArray[Any]]:
-    """Return the answers to a list of texts in order, see `HashedModel.predict_batch`."""
+    """Return the outputs for a list of texts in order, see `HashedModel.predict_batch`."""
     if isinstance(texts, str | Path):
         raise InputError(
             f"predict_batch takes a list of texts, not {type(texts).__name__}; pass [text], or use predict"
         )
-    answers: list[NDArray[Any]] = []
+    outputs: list[NDArray[Any]] = []
     for window in _windows(iter(texts), scorer, tokenizer, batching):
-        answers += _run_window(scorer, window, tokenizer, lambda texts: None)
-    return answers
+        outputs += _run_window(scorer, window, tokenizer, lambda texts: None)
+    return outputs
 
 
 def _run_window(scorer: Scorer, window: _Window, tokenizer: Any, report: Callable[[int], Any]) -> list[NDArray[Any]]:
-    """Return the answers to the texts of a window in order. report: told how many texts each batch has answered."""
-    answers: list[NDArray[Any]] = [np.empty(0)] * len(window)
+    """Return the outputs for the texts of a window in order. report: called with the number of texts of each batch."""
+    outputs: list[NDArray[Any]] = [np.empty(0)] * len(window)
     for batch in window.batches:
-        for index, answer in zip(batch, _run(scorer, window, batch, tokenizer), strict=True):
-            answers[index] = answer
+        for index, output in zip(batch, _run(scorer, window, batch, tokenizer), strict=True):
+            outputs[index] = output
         report(len(batch))
-    return answers
+    return outputs
 
 
 def _windows(texts: Iterator[Text], scorer: Scorer, tokenizer: Any, batching: Batching) -> Iterator[_Window]:
     """Tokenize and batch the texts, a window at a time."""
+    tokenize = TextTokenizer.within(tokenizer, scorer.max_length, scorer.token_types)
     first = 0
     while rows := list(islice(texts, batching.window)):
-        encodings = tokenizer(
-            *text_columns(rows, first),
-            truncation=True,
-            max_length=min(scorer.max_length, tokenizer.model_max_length),
-            return_attention_mask=False,
-            # Some tokenizers (ALBERT's) leave the types out even where the model was trained with them.
-            return_token_type_ids=scorer.token_types,
-            verbose=False,
-        )
+        columns = tokenize(rows, first)
         first += len(rows)
-        yield _Window(dict(encodings), make_batches(encodings["input_ids"], scorer.exit_layers, batching))
+        yield _Window(columns, make_batches(columns["input_ids"], scorer.exit_layers, batching))
 
 
 def _run(scorer: Scorer, window: _Window, batch: list[int], tokenizer: Any) -> list[NDArray[Any]]:
-    """Return the answers to one batch, without those of padding positions."""
-    rows = {name: [values[place] for place in batch] for name, values in window.encodings.items()}
-    lengths = [len(row) for row in rows["input_ids"]]
-    arrays = {name: padded(values, 0) for name, values in rows.items()}
-    arrays["input_ids"] = padded(rows["input_ids"], tokenizer.pad_token_id or 0)
-    arrays["attention_mask"] = padded([[1] * length for length in lengths], 0)
-    answers = scorer.run(arrays)
-    return [answer[:length] if answer.ndim == 2 else answer for answer, length in zip(answers, lengths, strict=True)]
+    """Return the outputs of one batch, without those at padding positions."""
+    outputs = scorer.run(padded_inputs(window.columns, batch, tokenizer.pad_token_id))
+    lengths = [len(window.columns["input_ids"][index]) for index in batch]
+    return [output[:length] if output.ndim == 2 else output for output, length in zip(outputs, lengths, strict=True)]
 
 
 def run_in_torch(model: Any, arrays: dict[str, Integers]) -> NDArray[Any]:
-    """Let a model, dense or converted, answer a batch. arrays: (batch, length) by name. Returns (batch, ...)."""
+    """Run a model, dense or converted, on a batch. arrays: (batch, length) by name. Returns (batch, ...)."""
     with torch.inference_mode():
         output = model(**{name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()})
-    answers: NDArray[Any] = answers_in(output).float().cpu().numpy()
-    return answers
+    array: NDArray[Any] = main_output(output).float().cpu().numpy()
+    return array
 
 
-def answers_in(output: Any) -> Any:
-    """Return the part of a model's output, by name, that answers the texts: (batch, ...), tensor or array."""
+def main_output(output: Any) -> Any:
+    """Return the logits in a model's output, or the last hidden states if it has no head: (batch, ...).
+
+    output: tensors or arrays by name. Logits of spans are stacked: (batch, length, 2).
+    """
     if "logits" in output:
         return output["logits"]
     if "start_logits" in output:

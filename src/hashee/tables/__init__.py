@@ -1,5 +1,5 @@
-"""The ways to build an exit table: one file each, plus counting and the rules that they share.
+"""Exit tables: one file per builder, plus counting and the rules that they share.
 
-Every way is a function from what it needs to an order or a grouping of token ids; `ExitTable` turns that into
-exit layers. `vocabulary` knows tokenizers, `counting` knows corpora, `buckets` knows layers, `storage` knows files.
+Every builder is a function from its inputs to a `Draft` of exit layers, which `ExitTable` validates. `vocabulary` is
+about tokenizers, `counting` about corpora, `buckets` about layers, `storage` about files.
 """

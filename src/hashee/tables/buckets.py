@@ -1,4 +1,4 @@
-"""From ranks to buckets, from buckets to layers: the rules that every way to build a table shares."""
+"""From ranks to buckets, from buckets to layers: the rules that all table builders share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from hashee.tables.budget import Budget
 
 MOST_LAYERS = 10_000
-"""No encoder is near as deep; what is larger is a slip that would take minutes and gigabytes to notice."""
+"""No encoder is nearly as deep; a larger number is a mistake that would take minutes and gigabytes to notice."""
 MOST_BUCKETS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """`num_buckets` groups of tokens spread evenly over `num_layers` layers; equally large, or as a budget wants them.
+    """`num_buckets` groups of tokens spread evenly over `num_layers` layers; equally large, or sized to meet a budget.
 
     num_layers: depth of the model, at least 1.
     num_buckets: fewer than, as many as, or more than the layers.
     min_exit: 1, or 0 to let the first bucket exit before the first layer.
-    budget: speed-up to meet by moving the cuts between the buckets.
+    budget: executed speed-up to meet by moving the cuts between the buckets.
     """
 
     num_layers: int
@@ -41,7 +41,7 @@ class Buckets:
     def over(
         cls, num_layers: int, num_buckets: int | None = None, min_exit: int = 1, budget: "Budget | None" = None
     ) -> "Buckets":
-        """Return as many buckets as layers unless told otherwise."""
+        """Return as many buckets as layers unless `num_buckets` is given."""
         return cls(num_layers, num_layers if num_buckets is None else num_buckets, min_exit, budget)
 
     def settings(self) -> dict[str, Any]:
@@ -58,13 +58,13 @@ class Buckets:
         """Return the bucket of each rank, floor(B*rank/count), so that sizes differ by at most one. (count,)"""
         return self.num_buckets * np.arange(count, dtype=np.int64) // max(count, 1)
 
-    def layers_at(self, places: NDArray[np.float64], warp: float) -> NDArray[np.int64]:
-        """Return the layer of each place in an order, 0 to below 1, with warped cuts between the buckets. (places,)
+    def layers_at(self, positions: NDArray[np.float64], warp: float) -> NDArray[np.int64]:
+        """Return the layer of each position, 0 to below 1, with warped cuts between the buckets. (positions,)
 
         Cut b of B lies at (b/B)^warp: equal buckets for 1, all in the first bucket for 0, all in the last for infinity.
         """
         cuts = (np.arange(1, self.num_buckets) / self.num_buckets) ** warp
-        return self.layers()[np.searchsorted(cuts, places, side="right")]
+        return self.layers()[np.searchsorted(cuts, positions, side="right")]
 
     def layers_of_ranking(self, ranking: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
         """Give ranked ids, first to exit first, equally large buckets; all other ids the last layer.

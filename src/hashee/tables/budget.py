@@ -1,4 +1,7 @@
-"""The speed-up that a table shall reach, and what any table reaches on given texts."""
+"""The executed speed-up that a table shall reach, and the one that any table reaches on given texts.
+
+Speed-ups here are ratios of multiply-accumulates as the engine executes them (`executed_macs`), not the paper's count.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedConfig
 
 from hashee.cost.macs import EncoderShape, dense_macs, executed_macs
-from hashee.data.batching import token_ids
+from hashee.data.tokenizing import token_ids
 from hashee.errors import InputError, TableError
 from hashee.families.adapters import adapter_for, head_reads_first_row
 
@@ -37,11 +40,11 @@ class Seen:
 class Budget:
     """A speed-up over the same model without exits, and the texts on which it is counted as the engine runs them.
 
-    speedup: multiply-accumulates without exits / with exits.
+    speedup: executed speed-up, that is multiply-accumulates of the dense model / those that the engine executes.
     ids: (tokens,) the ids of all texts one after the other, special tokens included; lengths: (texts,).
     reads_first_row: whether the head reads the first position only.
     held_out: whether tables are built from other texts than these. If not, new texts will hold tokens that a table's
-    corpus never showed, which cost the full depth; the count allows for them. None: each table tells, see `is_corpus`.
+    corpus never showed, which cost the full depth; the count allows for them. None: decided by table, see `is_corpus`.
     texts_with: (vocab,) in how many texts of the tables' corpus each token is, if these texts are a part of it only.
     full_layers: depth of the model without exits; None if it is that of the table.
     cut: whether texts were cut at the model's length.
@@ -82,11 +85,11 @@ class Budget:
         texts_with: Counts | None = None,
         full_layers: int | None = None,
     ) -> "Budget":
-        """Take the sizes of a model, and texts as `count_flops` does.
+        """Make a budget for a model, or its config, on texts as `count_flops` takes them.
 
-        texts_or_ids: texts, pairs, or token id lists that include the special tokens. reads_first_row: a model tells
-        by its head; for a config it is False unless given. full_layers: by default the depth of the model. The rest is
-        as in `Budget`.
+        texts_or_ids: texts, pairs, or token id lists that include the special tokens. reads_first_row: known
+        from a model's head; for a config it is False unless given. full_layers: by default the depth of the model. The
+        rest is as in `Budget`.
         """
         config = model_or_config if isinstance(model_or_config, PreTrainedConfig) else model_or_config.config
         adapter = adapter_for(config)
@@ -122,7 +125,7 @@ class Budget:
         return bool(np.all(here <= seen.occurrences if self.cut else here == seen.occurrences))
 
     def speedup_of(self, exit_layers: Counts, num_layers: int, *, counted: bool) -> float:
-        """Return the speed-up that a table reaches on these texts, or on new texts like these.
+        """Return the executed speed-up that a table reaches on these texts, or on new texts like these.
 
         exit_layers: (vocab,). counted: whether the table knows the tokens of these texts only, and sends all others to
         the last layer (`is_corpus`); then tokens that only one text showed count as unseen there.
@@ -153,7 +156,7 @@ class Budget:
 
     @cached_property
     def _text(self) -> Counts:
-        """The number of the text in which each token stands. (tokens,)"""
+        """The number of the text that each token is in. (tokens,)"""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @cached_property
@@ -161,8 +164,8 @@ class Budget:
         """The ids as they would be in texts that no table was built from. (tokens,)
 
         Without the text itself, each of its types is in one text less: types of this text alone are unseen, those of
-        two texts are like the ones in one text, and so on. So each rare type gives its place to one that is in one
-        text less, all of these in turn.
+        two texts are like the ones in one text, and so on. So each rare type is replaced by one that is in one text
+        less, each of these in turn.
         """
         # Each pair of a text and a type in it, and which of them each token belongs to.
         pairs, pair_of_token = np.unique(self._text * (self.ids.max() + 1) + self.ids, return_inverse=True)
@@ -170,14 +173,14 @@ class Budget:
         texts_with = np.bincount(types) if self.texts_with is None else self.texts_with
         stand_in: Counts = types.copy()
         for texts in range(1, _RARE + 1):
-            places = np.flatnonzero(texts_with[types] == texts)
+            indices = np.flatnonzero(texts_with[types] == texts)
             rarer = np.flatnonzero(texts_with == texts - 1) if texts > 1 else np.array([_UNSEEN])
             if len(rarer):
-                stand_in[places] = rarer[np.arange(len(places)) % len(rarer)]
+                stand_in[indices] = rarer[np.arange(len(indices)) % len(rarer)]
         as_new: Counts = stand_in[pair_of_token]
         return as_new
 
 
 def enough_held_out(texts: int) -> bool:
-    """Tell whether held-out texts are enough to count a speed-up on; fewer tell less than the training texts do."""
+    """Tell whether held-out texts are enough to count a speed-up on; with fewer, the training texts are better."""
     return texts >= _LEAST_HELD_OUT

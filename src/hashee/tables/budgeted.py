@@ -1,4 +1,4 @@
-"""From a scale of tables, the cheapest to the dearest, the one that meets a speed-up."""
+"""Of a scale of tables, from the cheapest to the most expensive, the one that meets an executed speed-up."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from hashee.tables.budget import Budget, Seen
 
 Layers = NDArray[np.int64]
 
-# A speed-up this little above the one asked for is met; texts differ by more.
+# A speed-up that is this close above the wanted one counts as met; texts differ by more.
 _CLOSE = 1e-3
-# Halvings after which two places on a scale are next to each other.
+# Halvings after which two positions on a scale are next to each other.
 _HALVINGS = 60
-# Types that may be held back because moving them on overshoots; with real texts a handful is.
+# Types at most that are held back because moving them on would miss the speed-up; real texts need a handful.
 _MOST_HELD = 40
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Exit layers for every place from 0 (cheapest) to 1 (dearest); they never fall from one place to a later one.
+    """Exit layers for every position from 0 (cheapest) to 1 (most expensive); none falls from one to the next.
 
-    ids: (types,) the ids that exit; all others stay to the last layer. layers_at: place -> (types,).
+    ids: (types,) the ids that exit; all others stay to the last layer. layers_at: position -> (types,).
     ordered: whether no type may exit before one that stands earlier in `ids`.
     seen: the corpus that showed these types, so that new texts hold others; None if they are the whole vocabulary.
     """
@@ -36,9 +36,9 @@ class Scale:
     ordered: bool
     seen: Seen | None
 
-    def below(self, place: float, ceiling: Layers) -> Layers:
-        """Return the layers at a place, none above its type's ceiling. (types,)"""
-        layers = np.minimum(self.layers_at(place), ceiling)
+    def below(self, position: float, ceiling: Layers) -> Layers:
+        """Return the layers at a position, none above its type's ceiling. (types,)"""
+        layers = np.minimum(self.layers_at(position), ceiling)
         # In an order, what holds a type back holds back all before it.
         return np.minimum.accumulate(layers[::-1])[::-1] if self.ordered else layers
 
@@ -49,16 +49,16 @@ class Scale:
         return exit_layers
 
     def speedup(self, layers: Layers, budget: Budget) -> float:
-        """Return what the layers of the types reach on the texts of a budget."""
+        """Return the executed speed-up of the layers of the types on the texts of a budget."""
         return budget.speedup_of(self.exit_layers(layers), self.num_layers, counted=budget.is_corpus(self.seen))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The table that meets a budget, its place on the scale, and the speed-up counted for it."""
+    """The table that meets a budget, its position on the scale, and its executed speed-up."""
 
     exit_layers: Layers
-    place: float
+    position: float
     speedup: float
 
     def settings(self, budget: Budget) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Solution:
 
 
 def solve(scale: Scale, budget: Budget) -> Solution:
-    """Return the dearest table of a scale that still reaches the budget's speed-up.
+    """Return the most expensive table of a scale that still reaches the budget's speed-up.
 
     Where one step of the scale jumps over the speed-up, the types that move in it go on one by one as far as they can;
     the first that cannot is held back, and the scale goes on without it.
@@ -77,25 +77,25 @@ def solve(scale: Scale, budget: Budget) -> Solution:
         return scale.speedup(layers, budget)
 
     ceiling = np.full(len(scale.ids), scale.num_layers, dtype=np.int64)
-    place, wanted = 0.0, budget.speedup
+    position, wanted = 0.0, budget.speedup
     check_possible(scale, budget)
     for _ in range(_MOST_HELD):
-        place, next_place = _bisect(scale, ceiling, place, lambda layers: speedup(layers) / wanted)
-        layers, later = scale.below(place, ceiling), scale.below(next_place, ceiling)
-        # In an order the last type moves first, so that none overtakes it.
+        position, next_position = _bisect(scale, ceiling, position, lambda layers: speedup(layers) / wanted)
+        layers, later = scale.below(position, ceiling), scale.below(next_position, ceiling)
+        # In an order the last type moves first, so that no earlier one exits after it.
         moving = np.flatnonzero(later != layers)[::-1]
         held = _move_on(layers, later, moving, lambda moved: speedup(moved) >= wanted)
         reached = speedup(layers)
         if held is None or reached <= wanted * (1 + _CLOSE):
             break
         ceiling[held] = layers[held]
-    return Solution(scale.exit_layers(layers), place, reached)
+    return Solution(scale.exit_layers(layers), position, reached)
 
 
 def _bisect(scale: Scale, ceiling: Layers, low: float, ratio: Callable[[Layers], float]) -> tuple[float, float]:
-    """Return two places, the first fast enough and the second not, with as few types as possible between them.
+    """Return two positions, the first fast enough and the second not, with as few types as possible between them.
 
-    ratio: speed-up of a table / speed-up wanted. A place where that is close to 1 is returned twice.
+    ratio: speed-up of a table / speed-up wanted. A position where that is close to 1 is returned twice.
     """
     high = 1.0
     fast, slow = scale.below(low, ceiling), scale.below(high, ceiling)
@@ -117,7 +117,7 @@ def _bisect(scale: Scale, ceiling: Layers, low: float, ratio: Callable[[Layers],
 def _move_on(layers: Layers, later: Layers, moving: NDArray[np.int64], fits: Callable[[Layers], bool]) -> int | None:
     """Give the moving types, from the first on, their later layers as long as that fits; return the first it does not.
 
-    That one goes as far as it can. layers: (types,), changed in place.
+    That one goes as far as it can. layers: (types,), changed in position.
     """
 
     def moved(count: int) -> Layers:

@@ -1,4 +1,4 @@
-"""Exit layers that somebody wrote down, token by token."""
+"""Exit layers given by the user, token by token."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One token and its layer; `place` opens an error message with the line it was read from."""
+    """One token and its layer; `location` opens error messages: the line that it was read from."""
 
     token: str
     layer: int
-    place: str = ""
+    location: str = ""
 
 
 def draft(
@@ -56,14 +56,14 @@ def entries_of_file(path: PathLike) -> Iterator[Entry]:
     """Stream the entries of a file (`.csv`, `.tsv`, ...) with the columns `token` and `layer`."""
     seen: dict[str, int] = {}
     for line, (token, layer) in read_rows(path, lambda columns: _token_and_layer(path, columns)):
-        place = f"{path}, line {line}: "
+        location = f"{path}, line {line}: "
         if token in seen:
-            raise TableError(f"{place}token {token!r} has a layer since line {seen[token]}; keep one of the two")
+            raise TableError(f"{location}token {token!r} has a layer since line {seen[token]}; keep one of the two")
         seen[token] = line
         try:
-            yield Entry(token, int(layer), place)
+            yield Entry(token, int(layer), location)
         except (ValueError, TypeError):
-            raise TableError(f"{place}the layer of {token!r} is {layer!r}; it must be a whole number") from None
+            raise TableError(f"{location}the layer of {token!r} is {layer!r}; it must be a whole number") from None
 
 
 def layers_of_entries(
@@ -81,15 +81,17 @@ def layers_of_entries(
     for entry in entries:
         if entry.token not in ids:
             raise TableError(
-                f"{entry.place}the tokenizer has no token {entry.token!r}; look tokens up with tokenizer.tokenize(text)"
+                f"{entry.location}the tokenizer has no token {entry.token!r}; "
+                f"look tokens up with tokenizer.tokenize(text)"
             )
         if not 0 <= entry.layer <= num_layers:
             raise TableError(
-                f"{entry.place}token {entry.token!r} exits at layer {entry.layer}; use a layer from 0 to {num_layers}"
+                f"{entry.location}token {entry.token!r} exits at layer {entry.layer}; "
+                f"use a layer from 0 to {num_layers}"
             )
         if ids[entry.token] in special and entry.layer != num_layers:
             raise TableError(
-                f"{entry.place}special token {entry.token!r} must exit at the last layer ({num_layers}), "
+                f"{entry.location}special token {entry.token!r} must exit at the last layer ({num_layers}), "
                 f"not {entry.layer}; leave it out, or set it on purpose with ExitTable.from_tensor"
             )
         exit_layers[ids[entry.token]] = entry.layer

@@ -1,4 +1,4 @@
-"""What can be chosen for tables by importance; apart from what it does, so that options can be listed at once."""
+"""Options of tables by importance, in a module without heavy imports, so that commands can list them quickly."""
 
 from enum import StrEnum
 
@@ -6,28 +6,28 @@ MOST_RARITY = 8
 
 
 class Signal(StrEnum):
-    """What must suffer for an update to be worth something."""
+    """The quantity whose change, if a layer left a token alone, is what the update of that token is worth."""
 
     LOSS = "loss"
     """The model's loss on the labels of the batches."""
     SAMPLED = "sampled"
-    """The loss on labels drawn from the model's own answers; none are needed. (On its whole distribution instead of a
-    draw the gradient would be zero: a model agrees with itself.)"""
+    """The loss on labels drawn from the model's own predictions; no labels are needed. (The expected loss under its own
+    distribution, instead of a draw, has no gradient: a model agrees with itself.)"""
     ANSWER = "answer"
-    """The lead of the highest logit over the mean of the others, or the score itself; no labels are needed."""
+    """The margin of the highest logit over the mean of the others, or the score itself; no labels are needed."""
 
 
 class Movement(StrEnum):
-    """How the way that a state goes in a layer is measured."""
+    """How far a hidden state moves in a layer."""
 
     DISTANCE = "distance"
-    """Length of the step, in lengths of the new state."""
+    """Norm of the difference, relative to the norm of the new state."""
     ANGLE = "angle"
     """One minus the cosine of old and new state."""
 
 
 class Prior(StrEnum):
-    """What a type seen only a few times is taken to be like."""
+    """The prior towards which the mean of a token type with few occurrences is shrunk."""
 
     OVERALL = "overall"
     """The mean of all types."""

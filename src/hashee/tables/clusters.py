@@ -10,7 +10,7 @@ from torch import Tensor
 from hashee.errors import TableError, TableMismatch
 from hashee.packages import require
 from hashee.tables.buckets import Buckets, whole_number
-from hashee.tables.draft import Draft, draft_of_places
+from hashee.tables.draft import Draft, draft_of_positions
 from hashee.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def draft(
     ids = np.setdiff1d(np.arange(vocabulary.size), np.array(vocabulary.special_ids, dtype=np.int64))
     vectors = embeddings.numpy()[ids]
     clusters = cluster_by_norm(vectors, buckets.num_buckets, seed)
-    places = places_in_clusters(clusters, vectors, buckets.num_buckets)
+    positions = positions_in_clusters(clusters, vectors, buckets.num_buckets)
     padded = vocabulary.padded(len(embeddings) if vocab_size is None else vocab_size)
-    return draft_of_places("clusters", ids, places, buckets, padded, seed=seed)
+    return draft_of_positions("clusters", ids, positions, buckets, padded, seed=seed)
 
 
 def input_embeddings(model: "PreTrainedModel | Tensor") -> Tensor:
@@ -59,7 +59,7 @@ def input_embeddings(model: "PreTrainedModel | Tensor") -> Tensor:
         raise TableError("the embedding matrix is on the meta device; load the model's weights first")
     embeddings = weight.detach().to("cpu", torch.float32)
     if not bool(torch.isfinite(embeddings).all()):
-        raise TableError("the embedding matrix holds NaN or infinity; load a checkpoint with sound weights")
+        raise TableError("the embedding matrix holds NaN or infinity; load an undamaged checkpoint")
     return embeddings
 
 
@@ -69,7 +69,7 @@ def cluster_by_norm(vectors: NDArray[np.float32], num_clusters: int, seed: int) 
     vectors: (tokens, width). Returns (tokens,), values below `num_clusters`.
     """
     if num_clusters > len(vectors):
-        raise TableError(f"num_buckets={num_clusters} is more than the {len(vectors)} tokens to cluster; ask for fewer")
+        raise TableError(f"num_buckets={num_clusters} is more than the {len(vectors)} tokens to cluster; use fewer")
     clusters = _kmeans(vectors, num_clusters, seed)
     sizes = np.bincount(clusters, minlength=num_clusters)
     # The mean, not the sum: a large cluster of short vectors still comes first.
@@ -81,7 +81,7 @@ def cluster_by_norm(vectors: NDArray[np.float32], num_clusters: int, seed: int) 
     return number[clusters]
 
 
-def places_in_clusters(
+def positions_in_clusters(
     clusters: NDArray[np.int64], vectors: NDArray[np.float32], num_clusters: int
 ) -> NDArray[np.float64]:
     """Spread the tokens of each cluster over its equal part of the range from 0 to 1, short vectors first. (tokens,)"""

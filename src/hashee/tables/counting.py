@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from hashee.data.batching import Encode, encoder_of
 from hashee.data.texts import PathLike, Text, read_texts
+from hashee.data.tokenizing import Encode, encoder_of
 from hashee.errors import InputError, TableError, TableMismatch
 from hashee.tables.storage import Storage
 from hashee.tables.vocabulary import Vocabulary, extends
@@ -192,7 +192,7 @@ def counts_of(
 
 @dataclass(frozen=True)
 class _Example:
-    """A text or the two texts of a pair, the class, and the hash of it all."""
+    """A text or the two texts of a pair, the class, and a hash of text and class."""
 
     parts: tuple[str, ...]
     label: Class | None
@@ -200,7 +200,7 @@ class _Example:
 
 
 def _labelled(texts: Iterable[Text], labels: Iterable[Class] | None) -> Iterator[_Example]:
-    """Pair each text with its label, refusing what is no text, no class, or without partner."""
+    """Pair each text with its label; refuse other types, and texts or labels that are left over."""
     remaining = None if labels is None else iter(labels)
     index = -1
     for index, text in enumerate(texts):

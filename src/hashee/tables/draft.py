@@ -1,4 +1,4 @@
-"""What every way to build a table hands over: exit layers and where they come from."""
+"""What every table builder returns: exit layers, and how and from what they were built."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,9 +46,9 @@ def draft_of_ranking(
     if buckets.budget is None:
         exit_layers = buckets.layers_of_ranking(ranking, vocabulary.size)
     else:
-        places = np.arange(len(ranking)) / len(ranking)
+        positions = np.arange(len(ranking)) / len(ranking)
         seen = Seen(ranking, counts.occurrences[ranking], counts.num_texts)
-        solution = _solved(buckets, ranking, places, vocabulary, seen)
+        solution = _solved(buckets, ranking, positions, vocabulary, seen)
         exit_layers, parameters = solution.exit_layers, parameters | solution.settings(buckets.budget)
     return Draft(
         exit_layers,
@@ -61,26 +61,26 @@ def draft_of_ranking(
     )
 
 
-def draft_of_places(
+def draft_of_positions(
     method: str,
     ids: NDArray[np.int64],
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     buckets: Buckets,
     vocabulary: Vocabulary,
     **parameters: object,
 ) -> Draft:
-    """Give ids the bucket in which their place lies; special and all other ids get the last layer.
+    """Give ids the bucket in which their position lies; special and all other ids get the last layer.
 
-    ids: (assigned,) token ids; places: (assigned,) from 0 to below 1, of which each bucket has an equal part.
+    ids: (assigned,) token ids; positions: (assigned,) from 0 to below 1, of which each bucket covers an equal part.
     """
     exits = ~np.isin(ids, vocabulary.special_ids)
-    ids, places = ids[exits], places[exits]
+    ids, positions = ids[exits], positions[exits]
     if buckets.budget is None:
         exit_layers = np.full(vocabulary.size, buckets.num_layers, dtype=np.int64)
-        exit_layers[ids] = buckets.layers()[(places * buckets.num_buckets).astype(np.int64)]
+        exit_layers[ids] = buckets.layers()[(positions * buckets.num_buckets).astype(np.int64)]
     else:
-        order = np.argsort(places, kind="stable")
-        solution = _solved(buckets, ids[order], places[order], vocabulary, seen=None)
+        order = np.argsort(positions, kind="stable")
+        solution = _solved(buckets, ids[order], positions[order], vocabulary, seen=None)
         exit_layers, parameters = solution.exit_layers, parameters | solution.settings(buckets.budget)
     return Draft(
         exit_layers,
@@ -94,15 +94,15 @@ def draft_of_places(
 def _solved(
     buckets: Buckets,
     ids: NDArray[np.int64],
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     vocabulary: Vocabulary,
     seen: Seen | None,
 ) -> Solution:
-    """Move the cuts between the buckets until the budget is met. ids, places: (assigned,), in order."""
+    """Move the cuts between the buckets until the budget is met. ids, positions: (assigned,), in order."""
     assert buckets.budget is not None
 
-    def layers_at(position: float) -> NDArray[np.int64]:
-        return buckets.layers_at(places, position / (1 - position) if position < 1 else np.inf)
+    def layers_at(setting: float) -> NDArray[np.int64]:
+        return buckets.layers_at(positions, setting / (1 - setting) if setting < 1 else np.inf)
 
     scale = Scale(ids, buckets.num_layers, vocabulary.size, layers_at, ordered=True, seen=seen)
     return solve(scale, buckets.budget)

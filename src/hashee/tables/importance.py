@@ -36,7 +36,7 @@ _ROWS_AT_A_TIME = 512
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """What every layer's update of every token type was worth, added up over the occurrences in a corpus.
+    """What every layer's update of every token type was worth, summed over the occurrences in a corpus.
 
     absolute: (vocab, layers) sums of the sizes of the effects.
     signed: (vocab, layers) sums of the effects, positive where the update helped; None if effects have no sign.
@@ -154,17 +154,17 @@ def _joint(one: CorpusInfo, other: CorpusInfo) -> CorpusInfo:
 class Shrinkage:
     """How the worth of a type follows from its occurrences.
 
-    Its mean is drawn towards a prior as if that had been seen `pseudo_counts` times; without a number, as far as parts
-    of the corpus disagree on such means. Before, effects are multiplied by the type's surprisal, -log of its share of
-    all tokens, to the power of `rarity`: what a fitted model does with frequent words others can take over when it is
-    trained with exits, what rare ones say only they can.
+    Its mean is shrunk towards a prior as if that had been seen `pseudo_counts` times; None estimates the number from
+    how far parts of the corpus disagree on such means. Before that, effects are multiplied by the type's surprisal,
+    -log of its share of all tokens, to the power of `rarity`: when a model is trained with exits, other tokens can take
+    over what frequent words contributed to it, but not what rare ones say.
     """
 
     prior: Prior = Prior.FREQUENCY
     pseudo_counts: float | None = None
     rarity: float = 1.0
     neighbours: int = 10
-    """How many of them, for the prior of that name."""
+    """Number of nearest neighbours, for the prior of that name."""
 
     def __post_init__(self) -> None:
         try:
@@ -178,7 +178,7 @@ class Shrinkage:
         whole_number("neighbours", self.neighbours, at_least=1)
 
     def strength(self, importance: Importance, ids: Ids) -> float:
-        """Return the pseudo-counts given, or those that the measurements of these types ask for."""
+        """Return the pseudo-counts given, or those estimated from the measurements of these types."""
         if self.pseudo_counts is not None:
             return self.pseudo_counts
         return round(pseudo_counts_of(None if importance.parts is None else importance.parts[ids]), 1)
@@ -236,7 +236,7 @@ def draft(
         "importance",
         {"min_exit": choices.min_exit, "signal": importance.signal, "signed": choices.signed}
         | shrinkage.settings()
-        | {"lambda": prices.price_at(solution.place)}
+        | {"lambda": prices.price_at(solution.position)}
         | solution.settings(choices.budget),
         importance.corpus,
         vocabulary.fingerprint,
@@ -260,7 +260,7 @@ class Prices:
     @classmethod
     def of(cls, worth: Floats, costs: Floats, min_exit: int) -> "Prices":
         """Add up worth, (types, layers), and costs, (layers,), over the layers from `min_exit` on."""
-        # Updates that nobody reads cost nothing; a price must still order them.
+        # Updates that no later layer or head reads cost nothing; a price must still order them.
         costs = np.maximum(costs, 1e-6)
         ratios = (worth / costs)[:, min_exit:] if min_exit < len(costs) else np.zeros((1, 1))
         highest, lowest = float(ratios.max()), float(ratios.min())
@@ -269,13 +269,13 @@ class Prices:
         gains, totals = _running(worth)[:, min_exit:], _running(costs)[min_exit:]
         return cls(gains, totals, min_exit, highest + margin, lowest - margin)
 
-    def price_at(self, place: float) -> float:
-        """Return the price of an update at a place between 0 (none pays) and 1 (all do)."""
-        return self.highest + place * (self.lowest - self.highest)
+    def price_at(self, position: float) -> float:
+        """Return the price of an update at a position between 0 (none pays) and 1 (all do)."""
+        return self.highest + position * (self.lowest - self.highest)
 
-    def layers_at(self, place: float) -> Ids:
+    def layers_at(self, position: float) -> Ids:
         """Return the exit with the highest worth less price of every type, the earliest of equals. (types,)"""
-        best: Ids = np.argmax(self.gains - self.price_at(place) * self.costs, axis=1)
+        best: Ids = np.argmax(self.gains - self.price_at(position) * self.costs, axis=1)
         return best + self.min_exit
 
 
@@ -291,7 +291,7 @@ def _running(values: Floats) -> Floats:
 def shrunk(
     importance: Importance, ids: Ids, shrinkage: Shrinkage, signed: bool, embeddings: NDArray[np.float32] | None
 ) -> Floats:
-    """Return the mean worth of types that were seen, drawn towards their prior. ids: (types,). (types, layers)"""
+    """Return the mean worth of types that were seen, shrunk towards their prior. ids: (types,). (types, layers)"""
     counts = importance.counts[ids][:, None].astype(np.float64)
     sums = importance._sums(signed)[ids] * np.log(importance.counts.sum() / counts) ** shrinkage.rarity
     strength = shrinkage.strength(importance, ids)
@@ -308,7 +308,7 @@ def shrunk(
                 f"the embedding matrix has {len(embeddings)} rows but token id {ids.max()} was measured"
             )
         near = nearest(embeddings[ids], shrinkage.neighbours)
-        # Rare neighbours of a rare type know little either, so they are drawn towards the overall mean themselves.
+        # Rare neighbours of a rare type have few occurrences too, so they are shrunk towards the overall mean first.
         known = sums[near].sum(axis=1) + strength * overall
         prior = known / np.maximum(counts[near].sum(axis=1) + strength, 1e-12)
     means: Floats = (sums + strength * prior) / (counts + strength)
@@ -325,7 +325,7 @@ def _mean_of_band(sums: Floats, counts: Floats) -> Floats:
 
 
 def nearest(vectors: NDArray[np.float32], neighbours: int) -> Ids:
-    """Return the places of the vectors with the highest cosine to each, itself left out. (rows, neighbours)"""
+    """Return the indices of the vectors with the highest cosine to each, itself left out. (rows, neighbours)"""
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     neighbours = min(neighbours, len(unit) - 1)
     parts: list[Ids] = []

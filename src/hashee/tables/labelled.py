@@ -1,4 +1,4 @@
-"""Labelled texts as a dense model's forward takes them, and what a table by importance needs of them in one call."""
+"""From labelled texts to the importance and the budget that a table by importance is built from."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
-from hashee.data import Kind, TaskData
-from hashee.data.batching import Batching, make_batches
+from hashee.data import TaskData
+from hashee.data.batching import Batching, make_batches, padded_inputs
+from hashee.data.task_types import type_of
+from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.tables.budget import Budget, enough_held_out
@@ -20,7 +22,7 @@ _PROBLEMS = ("regression", "multi_label_classification")
 
 @dataclass(frozen=True)
 class Measured:
-    """What `ExitTable.from_importance` asks for."""
+    """The arguments of `ExitTable.from_importance`."""
 
     tokenizer: Any
     importance: Importance
@@ -36,7 +38,7 @@ def measured_on(
     tokenizer: Any = None,
     progress: bool = True,
 ) -> Measured:
-    """Measure importance on texts, and ask for a speed-up that is counted on the same texts.
+    """Measure importance on texts, with a budget whose executed speed-up is counted on the same texts.
 
     data: (text, label) rows, where a text may be a pair, or plain texts for a signal that needs no labels; or a task's
     data: then importance is measured on train and the speed-up counted on dev, if that is large enough.
@@ -44,21 +46,21 @@ def measured_on(
     """
     tokenizer = tokenizer or _tokenizer_of(model)
     texts, labels = _columns(data, with_labels=signal == Signal.LOSS)
-    encoded = _encoded(texts, model, tokenizer)
-    ids = encoded["input_ids"]
+    columns = _tokenized(texts, model, tokenizer)
+    ids = columns["input_ids"]
     targets = None if labels is None else _targets(labels, model.config)
     more = {"labels": targets, GROUPS: groups_of(texts)}
     batches = [
-        _batch({name: [rows[place] for place in places] for name, rows in encoded.items()}, tokenizer)
-        | {name: values[places] for name, values in more.items() if values is not None}
-        for places in make_batches(ids, None, Batching())
+        _padded(columns, indices, tokenizer)
+        | {name: values[indices] for name, values in more.items() if values is not None}
+        for indices in make_batches(ids, None, Batching())
     ]
     if signal in list(Movement):
         importance = measure_movement(model, batches, by=signal, tokenizer=tokenizer, progress=progress)
     else:
         importance = measure_importance(model, batches, signal=signal, tokenizer=tokenizer, progress=progress)
     if isinstance(data, TaskData) and enough_held_out(len(data.dev.texts)):
-        held_out = _encoded(list(data.dev.texts), model, tokenizer)["input_ids"]
+        held_out = _tokenized(list(data.dev.texts), model, tokenizer)["input_ids"]
         return Measured(tokenizer, importance, Budget.of(speedup, model, held_out, held_out=True))
     return Measured(tokenizer, importance, Budget.of(speedup, model, ids))
 
@@ -76,10 +78,14 @@ def groups_of(texts: Sequence[Any]) -> Tensor | None:
     return torch.tensor([numbers[text] for text in side])
 
 
-def _encoded(texts: list[Any], model: PreTrainedModel, tokenizer: Any) -> Any:
-    limit = min(adapter_for(model.config).max_length(model.config), tokenizer.model_max_length)
-    firsts, seconds = (texts, None) if isinstance(texts[0], str) else zip(*texts, strict=True)
-    return tokenizer(list(firsts), seconds and list(seconds), truncation=True, max_length=limit)
+def _tokenized(texts: list[Any], model: PreTrainedModel, tokenizer: Any) -> dict[str, list[list[int]]]:
+    adapter = adapter_for(model.config)
+    return TextTokenizer.within(tokenizer, adapter.max_length(model.config), adapter.token_types)(texts)
+
+
+def _padded(columns: dict[str, list[list[int]]], indices: list[int], tokenizer: Any) -> dict[str, Tensor]:
+    arrays = padded_inputs(columns, indices, tokenizer.pad_token_id)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _tokenizer_of(model: PreTrainedModel) -> Any:
@@ -92,13 +98,13 @@ def _tokenizer_of(model: PreTrainedModel) -> Any:
 def _columns(data: Iterable[Any] | TaskData, *, with_labels: bool) -> tuple[list[Any], list[Any] | None]:
     """Return texts, or pairs, and their labels."""
     if isinstance(data, TaskData):
-        if data.task.kind is Kind.TAGS:
+        if type_of(data.task).tags_words:
             raise InputError("tags are for words; measure with measure_importance(model, batches) and from_importance")
         return list(data.train.texts), list(data.train.targets or ()) if with_labels else None
     rows = list(data)
     if not rows:
         raise InputError("there is not a single text to measure on")
-    # (text, label), which only (text, text) can be taken for, and where labels are asked for that is what it is.
+    # (text, text) looks like (text, label); where the signal needs labels, the second is taken for one.
     if with_labels and not all(
         isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 2 for row in rows
     ):
@@ -123,7 +129,3 @@ def _targets(labels: Sequence[Any], config: Any) -> Tensor:
 
 def _is_class(number: Any, config: Any) -> bool:
     return isinstance(number, int) and 0 <= number < config.num_labels
-
-
-def _batch(columns: dict[str, list[list[int]]], tokenizer: Any) -> dict[str, Tensor]:
-    return dict(tokenizer.pad(columns, return_tensors="pt"))

@@ -1,7 +1,7 @@
 """What the layers of a dense model do for each token type, measured in one pass over texts.
 
 To first order, leaving out layer l's update of a token changes a loss by `-g . (h_l - h_(l-1))`, where h are its states
-and g is the gradient of the loss after layer l. One backward pass tells it for all tokens and layers at once.
+and g is the gradient of the loss after layer l. One backward pass gives it for all tokens and layers at once.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ from hashee.tables.vocabulary import tokenizer_fingerprint
 __all__ = ["Importance", "Movement", "Prior", "Shrinkage", "Signal", "measure_importance", "measure_movement"]
 
 GROUPS = "groups"
-"""Of a batch: which rows have a text in common."""
-_Kind = TypeVar("_Kind", bound=StrEnum)
+"""Entry of a batch: rows with the same number share a text."""
+_Option = TypeVar("_Option", bound=StrEnum)
 
 
 def measure_importance(
@@ -48,9 +48,9 @@ def measure_importance(
 
     model: a Hugging Face model with its head, or a converted one in which no token exits; it is not changed. batches:
     what its `forward` takes (input_ids, attention_mask, labels, ...), e.g. a DataLoader; they may be cut in any way.
-    `groups`, (rows,), if a batch has it, numbers the rows: those with one number have a text in common, so that they
-    tell less than as many others would. tokenizer: whose ids these are, to be checked when a table is built. seed: for
-    labels that are drawn.
+    `groups`, (rows,), if a batch has it, numbers the rows: those with the same number share a text, so that they are
+    not independent observations. tokenizer: whose ids these are, to be checked when a table is built. seed: for labels
+    that are drawn.
     """
     chosen = _choice(Signal, "signal", signal)
     draws = torch.Generator().manual_seed(seed)
@@ -87,7 +87,7 @@ def measure_movement(
     chosen = _choice(Movement, "by", by)
 
     def effects(batch: dict[str, Tensor], trace: "_Trace", output: Any) -> Tensor:
-        return torch.stack([_way(chosen, old, new) for old, new in trace.steps()], dim=-1)
+        return torch.stack([_movement(chosen, old, new) for old, new in trace.steps()], dim=-1)
 
     with torch.no_grad():
         importance = _measure(model, batches, effects, signal=str(chosen), tokenizer=tokenizer, progress=progress)
@@ -196,24 +196,24 @@ def _traced(model: PreTrainedModel) -> Iterator[_Trace]:
     if encoder is None:
         raise UnsupportedModel(f"{type(model).__name__} holds no {adapter.encoder_class.__name__} to measure")
     layers = adapter.layers(encoder)
-    trace, place = _Trace(), 0
+    trace, block = _Trace(), 0
 
     def start(module: Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        nonlocal place
+        nonlocal block
         if trace.states:  # a layer that runs again (ALBERT)
             return None
-        place = 0
-        # Gradients end here: those of the embeddings are not asked for, and frozen models have gradients all the same.
+        block = 0
+        # Gradients end here: those of the embeddings are not needed, and a frozen model has gradients all the same.
         trace.states.append(inputs[0].detach().requires_grad_(torch.is_grad_enabled()))
         return (trace.states[0], *inputs[1:])
 
     def keep(module: Module, inputs: tuple[Any, ...], output: Any) -> None:
-        nonlocal place
+        nonlocal block
         state = output[0] if isinstance(output, tuple) else output
         # Of several blocks in one exit layer (ALBERT) the last one's state counts.
-        del trace.states[adapter.exit_layer(encoder, place) :]
+        del trace.states[adapter.exit_layer(encoder, block) :]
         trace.states.append(state)
-        place += 1
+        block += 1
 
     handles = [layers[0].register_forward_pre_hook(start)]
     handles += [layer.register_forward_hook(keep) for layer in dict.fromkeys(layers)]
@@ -246,7 +246,7 @@ def _dense(model: PreTrainedModel) -> PreTrainedModel:
     table: Any = model.exit_table
     if int(table.exit_layers.min()) < table.num_layers:
         raise UnsupportedModel(
-            "tokens exit in this model, so it cannot tell what later updates are worth; measure a dense model, "
+            "tokens exit in this model, so what later updates are worth cannot be measured; take a dense model, "
             "or one that was converted with ExitTable.never and trained so"
         )
     fields = model.config.to_dict()
@@ -265,7 +265,7 @@ def _dense(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _objective(signal: Signal, config: Any, batch: dict[str, Tensor], output: Any, draws: torch.Generator) -> Tensor:
-    """Return what must not rise, as a sum over the answers of a batch, so that it does not depend on their number."""
+    """Return the quantity that a signal is about, as a sum over the predictions of a batch; lower is better."""
     logits = getattr(output, "logits", None)
     if signal is Signal.LOSS:
         if getattr(output, "loss", None) is None:
@@ -278,13 +278,13 @@ def _objective(signal: Signal, config: Any, batch: dict[str, Tensor], output: An
         raise InputError(
             f"signal={str(signal)!r} needs a head with logits, which this model lacks; see measure_movement"
         )
-    answers = _precise(_answers(config, batch, logits))
-    measure = _sampled_loss if signal is Signal.SAMPLED else _doubt
-    return measure(answers, getattr(config, "problem_type", None) == "multi_label_classification", draws)
+    logits = _precise(_rows_with_logits(config, batch, logits))
+    compute = _sampled_loss if signal is Signal.SAMPLED else _negated_margin
+    return compute(logits, getattr(config, "problem_type", None) == "multi_label_classification", draws)
 
 
-def _answers(config: Any, batch: dict[str, Tensor], logits: Tensor) -> Tensor:
-    """Return the logits of texts, or of tokens that are not padding. (answers, labels)"""
+def _rows_with_logits(config: Any, batch: dict[str, Tensor], logits: Tensor) -> Tensor:
+    """Return the logits of texts, or of tokens that are not padding. (predictions, labels)"""
     if logits.ndim < 3:
         return logits
     if config.is_encoder_decoder:
@@ -292,32 +292,32 @@ def _answers(config: Any, batch: dict[str, Tensor], logits: Tensor) -> Tensor:
     return logits[batch["attention_mask"] != 0] if "attention_mask" in batch else logits.flatten(0, 1)
 
 
-def _sampled_loss(answers: Tensor, multi_label: bool, draws: torch.Generator) -> Tensor:
-    """Return the loss on answers that the model draws itself, in the order of the texts. answers: (answers, labels)"""
-    if answers.shape[-1] == 1:
-        noise = torch.randn(answers.shape, generator=draws, dtype=torch.float64).to(answers)
-        return 0.5 * (answers - (answers.detach() + noise)).square().sum()
+def _sampled_loss(logits: Tensor, multi_label: bool, draws: torch.Generator) -> Tensor:
+    """Return the loss on labels drawn from the model's predictions, text by text. logits: (predictions, labels)"""
+    if logits.shape[-1] == 1:
+        noise = torch.randn(logits.shape, generator=draws, dtype=torch.float64).to(logits)
+        return 0.5 * (logits - (logits.detach() + noise)).square().sum()
     if multi_label:
-        drawn = torch.rand(answers.shape, generator=draws, dtype=torch.float64).to(answers) < answers.sigmoid()
-        return F.binary_cross_entropy_with_logits(answers, drawn.to(answers), reduction="sum")
-    drawn = torch.rand((len(answers), 1), generator=draws, dtype=torch.float64).to(answers)
-    labels = (answers.softmax(-1).cumsum(-1) < drawn).sum(-1).clamp_max(answers.shape[-1] - 1)
-    return F.cross_entropy(answers, labels, reduction="sum")
+        drawn = torch.rand(logits.shape, generator=draws, dtype=torch.float64).to(logits) < logits.sigmoid()
+        return F.binary_cross_entropy_with_logits(logits, drawn.to(logits), reduction="sum")
+    drawn = torch.rand((len(logits), 1), generator=draws, dtype=torch.float64).to(logits)
+    labels = (logits.softmax(-1).cumsum(-1) < drawn).sum(-1).clamp_max(logits.shape[-1] - 1)
+    return F.cross_entropy(logits, labels, reduction="sum")
 
 
-def _doubt(answers: Tensor, multi_label: bool, draws: torch.Generator) -> Tensor:
-    """Return the negated lead of the answers given, or negated scores. answers: (answers, labels)"""
-    if answers.shape[-1] == 1:
-        return -answers.sum()
+def _negated_margin(logits: Tensor, multi_label: bool, draws: torch.Generator) -> Tensor:
+    """Return the negated margins of the predictions, or negated scores. logits: (predictions, labels)"""
+    if logits.shape[-1] == 1:
+        return -logits.sum()
     if multi_label:
-        return -answers.abs().sum()
-    highest = answers.max(dim=-1).values
-    others = (answers.sum(-1) - highest) / (answers.shape[-1] - 1)
+        return -logits.abs().sum()
+    highest = logits.max(dim=-1).values
+    others = (logits.sum(-1) - highest) / (logits.shape[-1] - 1)
     return (others - highest).sum()
 
 
-def _way(by: Movement, old: Tensor, new: Tensor) -> Tensor:
-    """Return how far states went. old, new: (rows, length, width). (rows, length)"""
+def _movement(by: Movement, old: Tensor, new: Tensor) -> Tensor:
+    """Return how far states moved. old, new: (rows, length, width). (rows, length)"""
     if by is Movement.ANGLE:
         turned: Tensor = 1 - F.cosine_similarity(old, new, dim=-1)
         return turned
@@ -330,8 +330,8 @@ def _precise(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _choice(kind: type[_Kind], name: str, value: str) -> _Kind:
+def _choice(options: type[_Option], name: str, value: str) -> _Option:
     try:
-        return kind(value)
+        return options(value)
     except ValueError:
-        raise InputError(f"{name}={value!r} is unknown; use one of {', '.join(kind)}") from None
+        raise InputError(f"{name}={value!r} is unknown; use one of {', '.join(options)}") from None

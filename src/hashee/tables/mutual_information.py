@@ -1,4 +1,4 @@
-"""Tokens that tell most about the label exit first."""
+"""Tokens with the most mutual information with the label exit first."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""How far the mean worth of a token type can be trusted, told by how well parts of a corpus agree on it."""
+"""How far the mean worth of a token type can be trusted, estimated from how well parts of a corpus agree on it."""
 
 from itertools import combinations
 
@@ -9,8 +9,8 @@ Floats = NDArray[np.float64]
 
 PARTS = 8
 """Random parts of a corpus that are kept apart."""
-USUAL = 20.0
-"""Pseudo-counts where nothing can be told."""
+DEFAULT_PSEUDO_COUNTS = 20.0
+"""Pseudo-counts where there are too few types to estimate them."""
 _LEAST_IN_HALF = 8
 _LEAST_TYPES = 30
 _RANGE = (2.0, 1000.0)
@@ -24,19 +24,19 @@ def part_of(digest: bytes) -> int:
 
 
 def pseudo_counts_of(parts: Floats | None) -> float:
-    """Return how often a type must be seen for its mean to say as much of it as the mean of its like does.
+    """Return how often a type must be seen for its own mean to be as good an estimate as that of similar types.
 
     parts: (types, 2, PARTS) occurrences and summed sizes of effects in each part of the corpus, None if unknown.
 
-    The log of a type's mean is taken as that of types about as frequent, plus what is its own (variance `own`), plus
-    chance, whose variance falls with the occurrences (`chance / count`). Two halves of a corpus differ by chance alone
-    and vary together by what is their own; shrinking by `chance / own` pseudo-counts then errs least.
+    The log of a type's mean is modelled as that of types about as frequent, plus a part of its own (variance `own`),
+    plus chance, whose variance falls with the occurrences (`chance / count`). Two halves of a corpus differ by chance
+    alone, and their covariance is `own`; shrinking by `chance / own` pseudo-counts then has the least error.
     """
     if parts is None:
-        return USUAL
+        return DEFAULT_PSEUDO_COUNTS
     halves = [half for half in (_in_halves(parts, first) for first in _HALVES) if len(half) >= _LEAST_TYPES]
     if not halves:
-        return USUAL
+        return DEFAULT_PSEUDO_COUNTS
     chance, own = np.mean([_variances(half) for half in halves], axis=0)
     low, high = _RANGE
     return high if own * high <= chance else max(low, float(chance / own))

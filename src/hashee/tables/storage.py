@@ -1,4 +1,4 @@
-"""A folder entry made of two files, `<name>.safetensors` and `<name>.json`, that vouch for each other."""
+"""A folder entry made of two files, `<name>.safetensors` and `<name>.json`, tied together by checksums."""
 
 import json
 import struct
@@ -59,16 +59,16 @@ class Storage:
         except (SafetensorError, OSError, ValueError, struct.error) as error:
             raise TableError(f"{tensors} cannot be read ({first_line(error)}); rebuild the {self.what}") from None
 
-    def check_version(self, metadata: Mapping[str, Any], place: str) -> None:
+    def check_version(self, metadata: Mapping[str, Any], source: str) -> None:
         """Refuse metadata of a later format, or without a usable version."""
         version = metadata.get("format_version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise TableError(
-                f"{place} is damaged: format_version is {shortened(repr(version))}; rebuild the {self.what}"
+                f"{source} is damaged: format_version is {shortened(repr(version))}; rebuild the {self.what}"
             )
         if version > self.version:
             raise TableError(
-                f"{place} has format version {shortened(version)}, but this hashee reads up to {self.version}; "
+                f"{source} has format version {shortened(version)}, but this hashee reads up to {self.version}; "
                 f"upgrade with pip install --upgrade hashee"
             )
 

@@ -66,7 +66,7 @@ class ExitTable:
             entries = len(self.occurrences)
             raise TableError(f"occurrences has {entries} entries; give one per layer, 0..{self.num_layers}, or None")
 
-    # --- ways to build one -----------------------------------------------------------------------------------
+    # --- building one --------------------------------------------------------------------------------------
 
     @classmethod
     def by_frequency(
@@ -84,8 +84,8 @@ class ExitTable:
         """Let the most frequent tokens of a corpus exit first; unseen and special tokens never exit.
 
         texts: strings or pairs of strings, a file, or counts made earlier. num_buckets: groups with equally many
-        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. budget: make groups
-        as large as its speed-up wants them. vocab_size: rows of the embedding matrix, if more than tokens.
+        token types (default: one per layer). min_exit: 0 lets the first group exit before layer 1. budget: size
+        the groups to meet its executed speed-up. vocab_size: rows of the embedding matrix, if more than tokens.
         """
         buckets = Buckets.over(num_layers, num_buckets, min_exit, budget)
         return cls._of(frequency.draft(tokenizer, texts, buckets, vocab_size, progress))
@@ -105,7 +105,7 @@ class ExitTable:
         vocab_size: int | None = None,
         progress: bool = True,
     ) -> "ExitTable":
-        """Let the tokens whose presence tells most about the label exit first; unseen and special tokens never exit.
+        """Let tokens with the most mutual information with the label exit first; unseen and special tokens never exit.
 
         labels: one int or str per text for classes, or floats, which are cut into `num_bins` quantiles; None reads
         them from the file that `texts` names, or takes counts made with labels. The rest is as in `by_frequency`.
@@ -147,12 +147,12 @@ class ExitTable:
         progress: bool = True,
         **choices: Any,
     ) -> "ExitTable":
-        """Measure on texts what updates are worth to a fitted dense model, and let tokens exit where they pay no more.
+        """Measure on texts what updates are worth to a fitted dense model, and let tokens exit where they cost more.
 
-        data: (text, label) rows, or plain texts for a signal without labels; or a task's data (dev tells the cost).
-        speedup: multiply-accumulates at full depth / with exits. choices: see `from_importance`, which does the rest.
+        data: (text, label) rows, or plain texts for a signal without labels; or a task's data (cost counted on dev).
+        speedup: executed, full depth / with exits. choices: see `from_importance`, which does the rest.
         """
-        from hashee.tables.labelled import measured_on  # noqa: PLC0415  # measuring stands on tables
+        from hashee.tables.labelled import measured_on  # noqa: PLC0415  # only this builder runs a model
 
         found = measured_on(model, data, speedup, signal=signal, tokenizer=tokenizer, progress=progress)
         return cls.from_importance(found.tokenizer, found.importance, found.budget, model=model, **choices)
@@ -173,8 +173,8 @@ class ExitTable:
         """Let every token exit where further updates are worth less than they cost, at the price that meets a budget.
 
         importance: what `measure_importance` or `measure_movement` returned; the table has its depth. signed: let
-        effects of opposite sign cancel out. shrinkage: how means over few occurrences are steadied. model: whose input
-        embeddings tell neighbours, for the prior of that name. Unseen and special tokens never exit.
+        effects of opposite sign cancel out. shrinkage: how means over few occurrences are shrunk. model: whose input
+        embeddings define neighbours, for the prior of that name. Unseen and special tokens never exit.
         """
         choices = Choices(budget, min_exit, signed, shrinkage or Shrinkage())
         return cls._of(by_importance.draft(tokenizer, importance, choices, model, vocab_size))
@@ -287,8 +287,8 @@ class ExitTable:
         return len(self.exit_layers)
 
     def __repr__(self) -> str:
-        kind = f"{self.method}, {len(self)} tokens, {self.num_layers} layers"
-        return f"ExitTable({kind}, fingerprint {self.fingerprint[:12]})"
+        summary = f"{self.method}, {len(self)} tokens, {self.num_layers} layers"
+        return f"ExitTable({summary}, fingerprint {self.fingerprint[:12]})"
 
     def resized(self, vocab_size: int) -> "ExitTable":
         """Return a table for another number of ids: new ones go to the last layer, surplus ones are dropped."""
@@ -344,7 +344,7 @@ class ExitTable:
             lines.append(f"corpus of {corpus.num_texts:,} texts and {corpus.num_tokens:,} tokens")
         return "\n".join([*lines, layer_table(self.exit_layers.numpy(), self.num_layers, occurrences, tokenizer)])
 
-    # --- keeping one -----------------------------------------------------------------------------------------
+    # --- saving one ------------------------------------------------------------------------------------------
 
     def metadata(self) -> dict[str, Any]:
         """Return everything but the exit layers, as JSON values, with the fingerprint that ties both together."""

@@ -1,8 +1,9 @@
-"""What a tokenizer makes of texts, as one short line: two tokenizers with one vocabulary may still cut texts apart."""
+"""A checksum of how a tokenizer splits texts: two tokenizers with the same vocabulary may split them differently."""
 
 import json
 from typing import TYPE_CHECKING, Any
 
+from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import FATAL, TableMismatch
 from hashee.files import checksum_of_json
 from hashee.tables.vocabulary import vocabulary_size
@@ -25,17 +26,18 @@ _PAIR = ("Which film is it?", "The one that I saw.")
 
 
 def tokenization_of(tokenizer: "PreTrainedTokenizerBase", size: int | None = None) -> str | None:
-    """Return how many ids there are and a checksum of what the tokenizer makes of texts; None if it makes nothing.
+    """Return the number of ids and a checksum of the tokens of some texts; None for a tokenizer that fails on them.
 
     The texts are fixed ones and tokens of the first `size` ids (default: all), so that tokens which were added since
-    count only where they change how other words are cut. Lengths at which texts are cut or padded do not count.
+    count only where they change how other words are split. Truncation and padding do not count.
     """
     try:
         size = vocabulary_size(tokenizer) if size is None else size
         found: list[Any] = [tokenizer.padding_side, tokenizer.truncation_side]
-        for texts in (*((text,) for text in (*_TEXTS, _words(tokenizer, size))), _PAIR):
-            encoded = tokenizer(*texts, padding=False, truncation=False, return_token_type_ids=True, verbose=False)
-            found += [encoded["input_ids"], encoded["token_type_ids"]]
+        tokenize = TextTokenizer(tokenizer, token_types=True)
+        for text in (*_TEXTS, _words(tokenizer, size), _PAIR):
+            columns = tokenize([text])
+            found += [columns["input_ids"][0], columns["token_type_ids"][0]]
         return f"{size}-{checksum_of_json([*found, _learnt(tokenizer)])}"
     except BaseException as error:
         if isinstance(error, FATAL):
@@ -44,8 +46,8 @@ def tokenization_of(tokenizer: "PreTrainedTokenizerBase", size: int | None = Non
         return None
 
 
-def check_tokenization(tokenizer: "PreTrainedTokenizerBase", recorded: str | None, place: str) -> None:
-    """Raise unless a tokenizer cuts texts as the one did that a model was saved with. place: what holds the record."""
+def check_tokenization(tokenizer: "PreTrainedTokenizerBase", recorded: str | None, record: str) -> None:
+    """Raise unless a tokenizer splits texts like the one that a model was saved with. record: the file that says so."""
     if recorded is None:
         return
     size = str(recorded).partition("-")[0]
@@ -53,7 +55,7 @@ def check_tokenization(tokenizer: "PreTrainedTokenizerBase", recorded: str | Non
     if not known or tokenization_of(tokenizer, int(size)) != recorded:
         raise TableMismatch(
             "the tokenizer cuts texts differently from the one that the model was saved with; copy its files again; if "
-            f'you changed it on purpose, delete "tokenization" from {place}'
+            f'you changed it on purpose, delete "tokenization" from {record}'
         )
 
 
@@ -65,7 +67,7 @@ def _words(tokenizer: "PreTrainedTokenizerBase", size: int) -> str:
 
 
 def _learnt(tokenizer: "PreTrainedTokenizerBase") -> Any:
-    """Return merges or scores, of which one of many may be wrong without showing in a few texts."""
+    """Return merges or scores: a single wrong one may not change the tokens of a few texts."""
     if not tokenizer.is_fast:
         return None
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)

@@ -1,4 +1,4 @@
-"""What a table needs to know of a tokenizer: how many ids, which are special, and whose they are."""
+"""What a table needs to know of a tokenizer: how many ids, which are special, and a fingerprint of them."""
 
 import hashlib
 from collections.abc import Iterator

@@ -10,8 +10,8 @@ import torch
 from transformers import set_seed
 
 from hashee.data import Task
-from hashee.data.encoding import Encoder
-from hashee.data.types import TASK_TYPES
+from hashee.data.task_types import TASK_TYPES
+from hashee.data.tokenized import ExampleTokenizer
 from hashee.embedded import minilm_folder
 from hashee.engine.adapter import Adapter
 from hashee.errors import InputError, UnsupportedModel
@@ -43,10 +43,12 @@ class Backbone:
         """Layers of the whole model."""
         return self.adapter.shape(self.config).layers
 
-    def encoder(self, max_length: int | None) -> Encoder:
+    def encoder(self, max_length: int | None) -> ExampleTokenizer:
         """Return how texts are tokenized for this model."""
         longest = min(self.adapter.max_length(self.config), self.tokenizer.model_max_length)
-        return Encoder(self.task, self.tokenizer, min(longest, max_length or longest), self.adapter.token_types)
+        return ExampleTokenizer(
+            self.task, self.tokenizer, min(longest, max_length or longest), self.adapter.token_types
+        )
 
     def load(self, seed: int = 0, depth: int | None = None) -> Any:
         """Return the dense model at a depth (`self.depth`) with a head for the task; the seed draws a new head."""

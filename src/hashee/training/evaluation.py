@@ -1,4 +1,4 @@
-"""Answers of a model to the examples of a split, and how good they are."""
+"""Logits of a model for the examples of a split."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from hashee.data.batching import Batching, make_batches
-from hashee.data.encoding import Encoded
 from hashee.data.predictions import predictions, scores
+from hashee.data.tokenized import Tokenized
 from hashee.training.processes import Processes
 
 __all__ = ["logits_for", "predictions", "scores"]
@@ -16,33 +16,23 @@ __all__ = ["logits_for", "predictions", "scores"]
 Array = NDArray[Any]
 
 
-def logits_for(model: Any, encoded: Encoded, processes: Processes) -> list[Array]:
-    """Return the logits for each example in order, (labels,), or for tags (words, labels) with NaN for words cut off.
+def logits_for(model: Any, tokenized: Tokenized, processes: Processes) -> list[Array]:
+    """Return the logits for each example in order, (labels,), or for tags (words, labels) with NaN for truncated words.
 
-    Texts are batched by what they cost, and the processes share the batches.
+    Texts are batched by cost, and the processes share the batches.
     """
     was_training = model.training
     model.eval()
     exit_layers = model.exit_table.exit_layers.numpy() if hasattr(model, "exit_table") else None
-    batches = make_batches([row.tolist() for row in encoded.ids], exit_layers, Batching())
-    mine: list[tuple[int, Array]] = []
-    for places in batches[processes.rank :: processes.count]:
-        inputs = {name: tensor.to(model.device) for name, tensor in encoded.inputs(places).items()}
+    batches = make_batches([row.tolist() for row in tokenized.ids], exit_layers, Batching())
+    own: list[tuple[int, Array]] = []
+    for indices in batches[processes.rank :: processes.count]:
+        inputs = {name: tensor.to(model.device) for name, tensor in tokenized.inputs(indices).items()}
         with torch.no_grad():
-            logits = model(**inputs).logits.float().cpu().numpy()
-        mine += [(place, _for_words(row, encoded, place)) for place, row in zip(places, logits, strict=True)]
+            rows = model(**inputs).logits.float().cpu().numpy()
+        own += [(index, tokenized.word_logits(index, row)) for index, row in zip(indices, rows, strict=True)]
     model.train(was_training)
-    answers: list[Array] = [np.empty(0)] * len(encoded)
-    for place, answer in processes.gathered(mine):
-        answers[place] = answer
-    return answers
-
-
-def _for_words(logits: Array, encoded: Encoded, place: int) -> Array:
-    """Pick the logits of each word's first token; logits for texts stay as they are."""
-    if encoded.starts is None:
-        return logits
-    starts = encoded.starts[place]
-    picked = np.full((len(starts), logits.shape[1]), np.nan, dtype=np.float32)
-    picked[starts >= 0] = logits[starts[starts >= 0]]
-    return picked
+    logits: list[Array] = [np.empty(0)] * len(tokenized)
+    for index, row in processes.gathered(own):
+        logits[index] = row
+    return logits

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hashee.data.encoding import Encoded
 from hashee.data.run_record import MacsRecord
+from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
 from hashee.hf.flops import count_flops
 from hashee.training.evaluation import logits_for
@@ -34,11 +34,11 @@ class HashExits:
         """Return the converted model."""
         return load(folder)
 
-    def predict(self, model: Any, encoded: Encoded, processes: Processes) -> list[Array]:
+    def predict(self, model: Any, encoded: Tokenized, processes: Processes) -> list[Array]:
         """Run batches of like cost on the packed engine."""
         return logits_for(model, encoded, processes)
 
-    def macs(self, model: Any, encoded: Encoded) -> NDArray[np.int64]:
+    def macs(self, model: Any, encoded: Tokenized) -> NDArray[np.int64]:
         """Count each text as the engine executes it, which is known before it runs: (examples,)."""
         reads_first_row = model.hashed_encoder.reads_first_row
         table = model.exit_table
@@ -47,7 +47,7 @@ class HashExits:
         )
         return np.array([count.executed_macs for count in counts], dtype=np.int64)
 
-    def cost(self, choice: Choice, model: Any, split: str, encoded: Encoded) -> MacsRecord:
+    def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
         """Count the split with the table, against the whole backbone."""
         config, reads_first_row = choice.fit.backbone.config, model.hashed_encoder.reads_first_row
         return macs_of(config, model.exit_table, encoded, split, reads_first_row)

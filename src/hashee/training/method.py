@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hashee.data.encoding import Encoded
 from hashee.data.run_record import MacsRecord
+from hashee.data.tokenized import Tokenized
 from hashee.training.processes import Processes
 from hashee.training.stages import Candidate, Dense, Fit
 
@@ -45,11 +45,11 @@ class Method(Protocol):
     def open(self, folder: Path) -> Any:
         """Return the model in a folder, in eval mode."""
 
-    def predict(self, model: Any, encoded: Encoded, processes: Processes) -> list[Array]:
+    def predict(self, model: Any, encoded: Tokenized, processes: Processes) -> list[Array]:
         """Return the logits for each example, (labels,), or for tags (words, labels); processes share the work."""
 
-    def macs(self, model: Any, encoded: Encoded) -> NDArray[np.int64]:
+    def macs(self, model: Any, encoded: Tokenized) -> NDArray[np.int64]:
         """Return the multiply-accumulates that the prediction for each example costs: (examples,)."""
 
-    def cost(self, choice: Choice, model: Any, split: str, encoded: Encoded) -> MacsRecord:
+    def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
         """Return what a split costs per text, against the whole backbone."""

@@ -2,14 +2,13 @@
 
 from hashee.data import Kind
 from hashee.data.run_record import RunRecord
-
-_PIPELINES = {Kind.TAGS: "token-classification"}
+from hashee.data.task_types import TASK_TYPES
 
 
 def model_card(run: RunRecord) -> str:
     """Return the text of a model card from what `run.json` holds."""
     task, macs = run.task, run.macs
-    pipeline = _PIPELINES.get(Kind(task.kind), "text-classification")
+    pipeline = TASK_TYPES[Kind(task.kind)].pipeline
     rows = [f"| {split} | {name} | {value:.4f} |" for split, name, value in _scores(run)]
     return "\n".join(
         [

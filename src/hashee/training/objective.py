@@ -1,6 +1,7 @@
 """What is minimised: the error on the targets, the distance from a teacher's logits or hidden states, or a sum.
 
-A new objective is a class with `needs` and `__call__`; equal fields give an equal loss.
+A new objective is a class with `needs` and `__call__`; equal fields give an equal loss. The loss of targets and
+the distance between logits depend on the type of the task, which defines them (`hashee.data.task_types`).
 """
 
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hashee.data import Kind
+from hashee.data.task_types import TaskType
 from hashee.errors import InputError
 from hashee.training.distillation import Distillation
 from hashee.training.outputs import Batch, Need, Outputs
 
 
 class Objective(Protocol):
-    """A loss as a sum over predictions; whoever knows the size of the step divides."""
+    """A loss as a sum over predictions; the trainer, which knows how many a step has, divides by their number."""
 
     @property
     def needs(self) -> Need:
@@ -31,9 +32,9 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class TargetLoss:
-    """The error on the targets: cross-entropy, for each label of multi-label tasks, or squared for scores."""
+    """The error on the targets, as the type of the task defines it."""
 
-    kind: Kind
+    task_type: TaskType
 
     @property
     def needs(self) -> Need:
@@ -44,19 +45,14 @@ class TargetLoss:
         """Return the summed error of all predictions."""
         if batch.targets is None:
             raise InputError("these examples have no labels to learn; distill a teacher that was fitted (distill=1)")
-        logits, targets = outputs.logits.float(), batch.targets
-        if self.kind is Kind.SCORE:
-            return F.mse_loss(logits.squeeze(-1), targets.float(), reduction="sum")
-        if self.kind is Kind.LABELS:
-            return F.binary_cross_entropy_with_logits(logits, targets.float(), reduction="none").mean(dim=1).sum()
-        return F.cross_entropy(logits, targets, reduction="sum")
+        return self.task_type.loss(outputs.logits.float(), batch.targets)
 
 
 @dataclass(frozen=True)
 class LogitDistillation:
-    """The distance from a teacher's logits; it needs no labels."""
+    """The distance from a teacher's logits, as the type of the task defines it; it needs no labels."""
 
-    kind: Kind
+    task_type: TaskType
     temperature: float = 2.0
 
     @property
@@ -65,17 +61,9 @@ class LogitDistillation:
         return Need.TEACHER
 
     def __call__(self, outputs: Outputs, batch: Batch, teacher_outputs: Outputs | None = None) -> Tensor:
-        """Return the summed distance: Kullback-Leibler divergence, or the squared difference of scores."""
-        logits, teacher = outputs.logits.float(), _present(teacher_outputs).logits.float()
-        if self.kind is Kind.SCORE:
-            return F.mse_loss(logits, teacher, reduction="sum")
-        # Gradients shrink with the square of the temperature, which would change the balance with the targets.
-        scale = self.temperature**2
-        logits, teacher = logits / self.temperature, teacher / self.temperature
-        if self.kind is Kind.LABELS:
-            loss = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="none")
-            return scale * loss.mean(dim=1).sum()
-        return scale * F.kl_div(logits.log_softmax(-1), teacher.log_softmax(-1), log_target=True, reduction="sum")
+        """Return the summed distance of all predictions."""
+        logits, teacher_logits = outputs.logits.float(), _present(teacher_outputs).logits.float()
+        return self.task_type.distillation_loss(logits, teacher_logits, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -113,11 +101,11 @@ class HiddenDistillation:
                     f"hidden states of {own.shape[-1]} numbers cannot follow a teacher's of {other.shape[-1]}; "
                     f"choose a teacher of the same width"
                 )
-            distances.append(self._apart(own, other).masked_fill(~mask, 0.0).sum(dim=1) / lengths)
-        # A text with several tagged words has as many shares of the step's mean.
+            distances.append(self._distance(own, other).masked_fill(~mask, 0.0).sum(dim=1) / lengths)
+        # A text counts once for each of its tagged words in the mean of the step.
         return (torch.stack(distances).mean(dim=0) * batch.items).sum()
 
-    def _apart(self, own: Tensor, other: Tensor) -> Tensor:
+    def _distance(self, own: Tensor, other: Tensor) -> Tensor:
         """Return the distance of each token. own, other: (examples, tokens, width). Returns (examples, tokens)."""
         if self.distance == "cosine":
             return 1 - F.cosine_similarity(own, other, dim=-1)
@@ -141,15 +129,15 @@ class WeightedSum:
         return sum(losses[1:], start=losses[0])
 
 
-def objective_for(kind: Kind, distillation: Distillation | None = None, first_only: bool = False) -> Objective:
-    """Return the objective of a kind of task with what is distilled. first_only: the head reads no other row."""
+def objective_for(task_type: TaskType, distillation: Distillation | None = None, first_only: bool = False) -> Objective:
+    """Return the objective of a type of task with distillation. first_only: the head reads the first row only."""
     if not distillation:
-        return TargetLoss(kind)
+        return TargetLoss(task_type)
     parts: list[tuple[float, Objective]] = []
     if distillation.logits < 1:
-        parts.append((1 - distillation.logits, TargetLoss(kind)))
+        parts.append((1 - distillation.logits, TargetLoss(task_type)))
     if distillation.logits > 0:
-        parts.append((distillation.logits, LogitDistillation(kind, distillation.temperature)))
+        parts.append((distillation.logits, LogitDistillation(task_type, distillation.temperature)))
     if distillation.hidden > 0:
         parts.append((distillation.hidden, HiddenDistillation(first_only=first_only)))
     return WeightedSum(tuple(parts))

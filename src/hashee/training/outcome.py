@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, TaskData
-from hashee.data.encoding import Encoded
 from hashee.data.predictions import scores
 from hashee.data.run_record import (
     RUN,
@@ -24,6 +23,7 @@ from hashee.data.run_record import (
     TrainingRecord,
     read_run,
 )
+from hashee.data.tokenized import Tokenized
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import logits_for
 from hashee.training.json_files import json_text, write_json
@@ -40,8 +40,8 @@ from hashee.training.stages import WORK, Candidate, Dense, Fit
 REPLACED = "replaced.json"
 """Where this is, in the work folder, `run.json` and model are of a run that is being replaced."""
 
-Splits = dict[str, tuple[Encoded, Examples]]
-Predict = Callable[[Any, Encoded, Processes], list[Array]]
+Splits = dict[str, tuple[Tokenized, Examples]]
+Predict = Callable[[Any, Tokenized, Processes], list[Array]]
 
 
 def fit_once(settings: FitSettings, data: TaskData, processes: Processes, method: Method) -> RunRecord:

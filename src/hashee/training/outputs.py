@@ -1,4 +1,4 @@
-"""What goes into a step of training and what models say of it: batches, with labels or without, and outputs."""
+"""Inputs and outputs of a model in training: batches, with targets or without, and logits or hidden states."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hashee.data.encoding import Encoded
+from hashee.data.tokenized import Tokenized
 
 
 class Need(Flag):
@@ -22,7 +22,7 @@ class Need(Flag):
     HIDDEN_STATES = auto()
     """Hidden states of the model, and of the teacher if there is one; the first of them are the embeddings."""
     ATTENTIONS = auto()
-    """Attention weights likewise; models with exits have none to show."""
+    """Attention weights likewise; models with exits do not return any."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says of a batch."""
+    """The outputs of a model for a batch."""
 
     logits: Tensor
     """One row for each text, or for each tagged word: (predictions, labels), with one label for scores."""
@@ -68,25 +68,25 @@ class Outputs:
     """Attention weights of each layer: (examples, heads, longest, longest) each."""
 
 
-def batch_of(encoded: Encoded, indices: Sequence[int]) -> Batch:
+def batch_of(tokenized: Tokenized, indices: Sequence[int]) -> Batch:
     """Return some tokenized examples as a batch; without targets if they have none."""
     return Batch(
         indices=tuple(indices),
-        inputs=encoded.inputs(indices),
-        items=torch.from_numpy(encoded.items[list(indices)]),
-        targets=None if encoded.targets is None else encoded.answers(indices),
-        words=encoded.word_rows(indices),
+        inputs=tokenized.inputs(indices),
+        items=torch.from_numpy(tokenized.items[list(indices)]),
+        targets=None if tokenized.targets is None else tokenized.batch_targets(indices),
+        words=tokenized.word_rows(indices),
     )
 
 
 def outputs_of(model: Any, batch: Batch, needs: Need) -> Outputs:
     """Run a model on a batch and keep what an objective needs of its outputs."""
-    asked = {
+    wanted = {
         name: True
         for name, need in (("output_hidden_states", Need.HIDDEN_STATES), ("output_attentions", Need.ATTENTIONS))
         if need in needs
     }
-    found = model(**batch.inputs, **asked)
+    found = model(**batch.inputs, **wanted)
     logits = found.logits
     if batch.words is not None:
         logits = logits.flatten(0, 1).index_select(0, batch.words)

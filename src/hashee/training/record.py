@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from hashee.cost.threads import usable_cores
-from hashee.data.encoding import Encoded
 from hashee.data.run_record import MacsRecord
+from hashee.data.tokenized import Tokenized
 from hashee.hf.flops import count_flops
 from hashee.tables.table import ExitTable
 from hashee.training.processes import Processes
@@ -42,7 +42,7 @@ def hardware(processes: Processes) -> dict[str, Any]:
     }
 
 
-def macs_of(config: Any, table: ExitTable, encoded: Encoded, split: str, reads_first_row: bool) -> MacsRecord:
+def macs_of(config: Any, table: ExitTable, encoded: Tokenized, split: str, reads_first_row: bool) -> MacsRecord:
     """Count what the texts of a split cost, per text: the whole backbone, the paper's count, and as executed.
 
     config: the backbone's at its full depth.

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, Recipe, TaskData
-from hashee.data.encoding import Encoded
+from hashee.data.task_types import type_of
+from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError, TableError
 from hashee.hf.convert import convert
 from hashee.hf.opening import read_table
@@ -103,20 +104,20 @@ class Fit:
         return other
 
     @cached_property
-    def train(self) -> Encoded:
+    def train(self) -> Tokenized:
         """The training examples, tokenized."""
         if not len(self.data.train):
             raise InputError(f"{self.data.task.name} has no training examples")
         return self.encoder(self.data.train)
 
     @cached_property
-    def dev(self) -> Encoded:
+    def dev(self) -> Tokenized:
         """The examples that models are chosen by."""
         if not len(self.data.dev) or self.data.dev.targets is None:
             raise InputError(f"{self.data.task.name} has no labelled dev examples to choose the best model by")
         return self.encoder(self.data.dev)
 
-    def measure(self, model: Any, encoded: Encoded, examples: Examples) -> dict[str, float]:
+    def measure(self, model: Any, encoded: Tokenized, examples: Examples) -> dict[str, float]:
         """Return a model's measures on a split; all processes call it together."""
         return scores(self.data.task, logits_for(model, encoded, self.processes), examples.targets or ())
 
@@ -143,7 +144,7 @@ class Fit:
         distillation = self.settings.distillation
         if distillation and dense is not None:
             first_only = bool(hashed.hashed_encoder.reads_first_row)
-            objective = objective_for(self.data.task.kind, distillation, first_only)
+            objective = objective_for(type_of(self.data.task), distillation, first_only)
             teacher, fingerprint = self._teacher(dense, objective)
             depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
             depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
@@ -212,7 +213,7 @@ class Fit:
             saved=model,
             tokenizer=self.backbone.tokenizer,
             train=self.train,
-            objective=objective or TargetLoss(self.data.task.kind),
+            objective=objective or TargetLoss(type_of(self.data.task)),
             recipe=self.recipe,
             seed=self.settings.seed,
             measure=lambda trained: self.measure(trained, self.dev, self.data.dev),

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hashee.data import Examples, Kind, TaskData
+from hashee.data import Examples, Task, TaskData
 from hashee.data.batching import Batching, make_batches
-from hashee.data.encoding import Array, Encoded
+from hashee.data.task_types import type_of
 from hashee.data.texts import Text
+from hashee.data.tokenized import Array, Tokenized
 from hashee.errors import InputError, TableError
 from hashee.hf.opening import read_table
 from hashee.tables.budget import Budget, Seen, enough_held_out
@@ -46,8 +47,8 @@ class TableInputs:
     """What tables are made from."""
 
     data: TaskData
-    train: Encoded
-    dev: Encoded
+    train: Tokenized
+    dev: Tokenized
     backbone: Backbone
     cache: Path | None = None
     """Folder, the dense model's, for what was measured on it: other tables need not measure again."""
@@ -186,7 +187,7 @@ def _clock(inputs: TableInputs, dense: Any) -> Clock:
     """Return a clock with texts of dev; a model that loses layers is timed against all of them."""
     backbone = inputs.backbone
     whole = dense if backbone.depth == backbone.layers else backbone.load(depth=backbone.layers).to(dense.device)
-    return Clock.on(_texts_of(inputs.data.task.kind, inputs.data.dev), whole, dense, backbone.tokenizer)
+    return Clock.on(_texts_of(inputs.data.task, inputs.data.dev), whole, dense, backbone.tokenizer)
 
 
 def _own_table(settings: FitSettings, inputs: TableInputs) -> ExitTable:
@@ -230,33 +231,31 @@ def _budget(speedup: float, inputs: TableInputs, dense: Any, rows: Sequence[Arra
 def _texts(data: TaskData, with_dev: bool = True) -> list[Text]:
     """Return the texts that are counted: the paper's choice is train and dev; labels are not looked at."""
     splits = (data.train, data.dev) if with_dev else (data.train,)
-    return [text for split in splits for text in _texts_of(data.task.kind, split)]
+    return [text for split in splits for text in _texts_of(data.task, split)]
 
 
-def _texts_of(kind: Kind, examples: Examples) -> list[Text]:
+def _texts_of(task: Task, examples: Examples) -> list[Text]:
     """Return the texts of a split; words that are tagged make one."""
-    if kind is Kind.TAGS:
-        return [" ".join(words) for words in examples.texts]
-    return list(examples.texts)  # type: ignore[arg-type]
+    text = type_of(task).text
+    return [text(example) for example in examples.texts]
 
 
 def _labels(data: TaskData) -> list[Any]:
-    if data.task.kind is Kind.TAGS:
+    labels = type_of(data.task).text_labels(data.train.targets or ())
+    if labels is None:
         raise InputError("the hash mi needs a label for each text, not for each word; choose another hash")
-    targets = list(data.train.targets or ())
-    # Texts with the same set of labels are of one class.
-    return [str(target) for target in targets] if data.task.kind is Kind.LABELS else targets
+    return labels
 
 
 def _batches(inputs: TableInputs, dense: Any) -> Iterator[dict[str, Tensor]]:
     """Yield training examples with labels, as a dense model takes them."""
     train = inputs.train
     places = _sample(len(train))
-    groups = None if inputs.data.task.kind is Kind.TAGS else groups_of(_texts(inputs.data, with_dev=False))
+    groups = groups_of(_texts(inputs.data, with_dev=False))
     for batch in make_batches([train.ids[place].tolist() for place in places], None, Batching()):
         chosen = [places[number] for number in batch]
         tensors = train.inputs(chosen)
-        labels, words = train.answers(chosen), train.word_rows(chosen)
+        labels, words = train.batch_targets(chosen), train.word_rows(chosen)
         if words is not None:
             flat = torch.full((tensors["input_ids"].numel(),), _IGNORED)
             labels = flat.index_copy(0, words, labels).view_as(tensors["input_ids"])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from hashee.data.encoding import Encoded
+from hashee.data.tokenized import Tokenized
 from hashee.files import replaced_atomically
 from hashee.training.evaluation import logits_for
 from hashee.training.outputs import Batch, Need, Outputs, outputs_of
@@ -60,7 +60,7 @@ class RunningTeacher:
             return outputs_of(self.model, batch, self.needs)
 
 
-def teacher_logits(path: Path, fingerprint: str, teacher: Any, train: Encoded, processes: Processes) -> list[Array]:
+def teacher_logits(path: Path, fingerprint: str, teacher: Any, train: Tokenized, processes: Processes) -> list[Array]:
     """Return a model's logits for each training example, from the file if it is for the same teacher and examples.
 
     (labels,) for each text, or for tags (words, labels).

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
 
 from hashee.data import Recipe
-from hashee.data.encoding import Encoded
+from hashee.data.tokenized import Tokenized
 from hashee.errors import HasheeError, InputError
 from hashee.training.checkpoints import Checkpoints
 from hashee.training.interruption import Interruption
@@ -39,7 +39,7 @@ class Job:
     saved: Any
     """What is written in the end: the model, or one that shares its parameters."""
     tokenizer: Any
-    train: Encoded
+    train: Tokenized
     objective: Objective
     recipe: Recipe
     seed: int

@@ -1,4 +1,4 @@
-"""Finding the splits of a task: in a folder, beside a file, in memory or on the Hub."""
+"""The source of each split of a task, found in a folder, a file, in memory or on the Hub."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from hashee.packages import require
 Data: TypeAlias = PathLike | Any
 """A file, a folder, a Hub id (`owner/name` or `owner/name:configuration`), a `Dataset` or a `DatasetDict`."""
 
-# ELUE's test_full has the answers that its test lacks.
+# ELUE's test_full has the labels that its test lacks.
 _NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test_full", "test")}
 _ENDINGS = (*ENDINGS[1:], ".txt")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
@@ -44,7 +44,7 @@ class Sources:
 
 
 def find_sources(data: Data, layout: Layout | None, dev: Data = None, test: Data = None) -> Sources:
-    """Find the splits in `data`; `dev` and `test` are a file or `Dataset` each that count instead of what is there."""
+    """Find the splits in `data`; `dev` and `test`, a file or `Dataset` each, replace the ones found there."""
     found = _find(data, layout)
     if dev is not None:
         found = replace(found, dev=_single(dev, "dev", layout))
@@ -116,7 +116,7 @@ def _from_folder(folder: Path, layout: Layout | None) -> Sources:
 
 
 def _split_files(folder: Path, layout: Layout | None) -> dict[str, Path]:
-    """Return the file of each split, told by its name; two that claim to be the same split are refused."""
+    """Return the file of each split, recognised by its name; two files for one split are refused."""
     by_stem: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         stem, ending = _stem_and_ending(path)
@@ -185,14 +185,14 @@ def _from_hub(name: str) -> Sources:
 def _from_mapping(splits: Mapping[str, Any], name: str) -> Sources:
     found: dict[str, Source] = {}
     for split, names in _NAMES.items():
-        there = [key for key in names if key in splits]
-        if split == "dev" and len(there) > 1:
-            raise InputError(f"{name} has several splits for dev: {', '.join(there)}; leave only one of them")
-        if there:
-            dataset = splits[there[0]]
+        present = [key for key in names if key in splits]
+        if split == "dev" and len(present) > 1:
+            raise InputError(f"{name} has several splits for dev: {', '.join(present)}; leave only one of them")
+        if present:
+            dataset = splits[present[0]]
             if not is_dataset(dataset):
-                raise InputError(f"split {there[0]!r} of {name} is a {type(dataset).__name__}; it must be a Dataset")
-            found[split] = DatasetSource(f"{name} [{there[0]}]", dataset)
+                raise InputError(f"split {present[0]!r} of {name} is a {type(dataset).__name__}; it must be a Dataset")
+            found[split] = DatasetSource(f"{name} [{present[0]}]", dataset)
     if "train" not in found:
         raise InputError(f"{name} has no split 'train'; its splits are: {', '.join(map(str, splits))}")
     return Sources(found["train"], found.get("dev"), found.get("test"))

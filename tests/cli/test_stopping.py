@@ -110,9 +110,9 @@ def test_a_forked_worker_does_not_clean_up_for_its_parent(tmp_path: Path) -> Non
     # The parent's files must outlive a child that is told to stop.
     code = """
 import os, pathlib, signal, sys, time
-from hashee.cli.stopping import terminated_like_interrupted
+from hashee.training.stopping import sigterm_raises
 from hashee.files import replaced_atomically
-with terminated_like_interrupted(), replaced_atomically(pathlib.Path(sys.argv[1])) as draft:
+with sigterm_raises(), replaced_atomically(pathlib.Path(sys.argv[1])) as draft:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:

@@ -13,8 +13,8 @@ from transformers import TrainerState
 
 from hashee.errors import HasheeError
 from hashee.training import fit, stages
-from hashee.training.checkpoints import Checkpoints, last_complete
 from hashee.training.objective import TargetLoss
+from hashee.training.stage import Checkpoints, last_complete
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "warm_start": False, "quiet": True}

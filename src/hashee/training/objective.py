@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from hashee.data import Kind
 from hashee.errors import InputError
-from hashee.training.distillation import Distillation
 from hashee.training.outputs import Batch, Need, Outputs
+from hashee.training.settings import Distillation
 
 
 class Objective(Protocol):

@@ -128,3 +128,21 @@ with sigterm_raises(), replaced_atomically(pathlib.Path(sys.argv[1])) as draft:
         [sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+IGNORED = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+STOPPED_TWICE = """
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except Stopped as stopped:
+        assert (stopped.code, stopped.reason) == (143, "terminated")
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize(("before", "code"), [("", -signal.SIGTERM), (IGNORED, 0)])
+def test_a_second_signal_is_not_waited_for_and_an_ignored_one_stays_ignored(before: str, code: int) -> None:
+    start = f"import os, signal\nfrom hashee.training.stopping import Stopped, sigterm_raises\n{before}\n"
+    program = f"{start}with sigterm_raises():{STOPPED_TWICE}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, so that help, version and completion wait for nothing."""
+"""Commands that are imported when they are called, so that help, version and completion are fast."""
 
 import importlib
 from collections.abc import Iterable

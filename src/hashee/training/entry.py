@@ -144,8 +144,8 @@ def _begin(settings: FitSettings, data: "TaskData") -> None:
     from hashee.training.outcome import REPLACED  # noqa: PLC0415
 
     output, work = settings.output, settings.output / "work"
-    notes = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
-    for name, values in notes.items():
+    files = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
+    for name, values in files.items():
         write_json(work / name, values)
     if not settings.overwrite:
         return
@@ -155,7 +155,7 @@ def _begin(settings: FitSettings, data: "TaskData") -> None:
     for path in (*work.iterdir(), *output.glob("seed-*")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in (*notes, REPLACED):
+        elif path.name not in (*files, REPLACED):
             path.unlink()
 
 

@@ -14,7 +14,7 @@ from hashee.hf.flops import count_flops
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import Array, logits_for
 from hashee.training.processes import Processes
-from hashee.training.search import searched
+from hashee.training.search import search_grid
 from hashee.training.stages import WORK, Choice, Dense, Fit
 
 
@@ -26,7 +26,7 @@ class HashExits:
     def train(self, fit: Fit) -> Choice:
         """Fit the dense model if it is needed, then one with exits for each hash, or for each point of a grid."""
         dense = fit.dense() if fit.settings.needs_dense else None
-        choose = each_hash if fit.settings.search is None else searched
+        choose = fit_each_hash if fit.settings.search is None else search_grid
         return replace(choose(fit, dense), dense=dense)
 
     def open(self, folder: Path) -> Any:
@@ -52,7 +52,7 @@ class HashExits:
         return macs_of(config, model.exit_table, encoded, split, reads_first_row)
 
 
-def each_hash(fit: Fit, dense: Dense | None) -> Choice:
+def fit_each_hash(fit: Fit, dense: Dense | None) -> Choice:
     """Fit a candidate for each hash in the settings."""
     return Choice(fit, [fit.hashed(hash, dense, fit.folder / WORK / hash) for hash in fit.settings.hashes])
 

@@ -116,11 +116,11 @@ def finish(method: Method, choice: Choice) -> RunRecord:
     model = method.open(best.folder).to(fit.processes.device)
     last = "test" if "test" in splits else "dev"
     run = replace(
-        _about(fit),
-        table=_about_table(best.table, method),
+        _record_of_inputs(fit),
+        table=_table_record(best.table, method),
         metrics=_metrics(fit, model, splits, method.predict),
-        dense=None if dense is None else _about_dense(fit, dense, splits),
-        candidates=[CandidateRecord(each.hash, _training(each.record)) for each in choice.candidates],
+        dense=None if dense is None else _dense_record(fit, dense, splits),
+        candidates=[CandidateRecord(each.hash, _training_record(each.record)) for each in choice.candidates],
         macs=method.cost(choice, model, last, splits[last][0]),
         history=best.record.history,
         search=choice.search,
@@ -132,7 +132,7 @@ def finish(method: Method, choice: Choice) -> RunRecord:
 
 
 def put_in_place(source: Path, folder: Path, run: RunRecord) -> None:
-    """Write a model to the output folder; from then on the run there is finished, whatever it replaced."""
+    """Write a model to the output folder; then the run there is finished, and the old one is replaced."""
     write_model(source, folder, run)
     (folder / WORK / REPLACED).unlink(missing_ok=True)
 
@@ -150,29 +150,31 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
 
 
 def _metrics(fit: Fit, model: Any, splits: Splits, predict: Predict) -> Metrics:
-    measured: Metrics = {"dev": None, "test": None}
+    """Return a model's metrics on each split; None without targets."""
+    metrics: Metrics = {"dev": None, "test": None}
     for split, (encoded, examples) in splits.items():
         if examples.targets is not None:
             logits = predict(model, encoded, fit.processes)
-            measured[split] = scores(fit.data.task, logits, examples.targets)
-    return measured
+            metrics[split] = scores(fit.data.task, logits, examples.targets)
+    return metrics
 
 
-def _about_dense(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
+def _dense_record(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
-    training = None if dense.record is None else _training(dense.record)
+    training = None if dense.record is None else _training_record(dense.record)
     metrics = _metrics(fit, model, splits, logits_for)
     return DenseRecord(dense.backbone.source, dense.backbone.layers, training, metrics)
 
 
-def _about_table(table: ExitTable | None, method: Method) -> TableRecord:
+def _table_record(table: ExitTable | None, method: Method) -> TableRecord:
     if table is None:
         return TableRecord(method=method.name)
     about = table.metadata()
     return TableRecord(**{name: about[name] for name in ("method", "num_layers", "parameters", "fingerprint")})
 
 
-def _about(fit: Fit) -> RunRecord:
+def _record_of_inputs(fit: Fit) -> RunRecord:
+    """Return a record with everything that is known before anything is trained."""
     task, data, test = fit.data.task, fit.data, fit.data.test
     return RunRecord(
         settings=fit.settings.to_dict(),
@@ -193,7 +195,7 @@ def _about(fit: Fit) -> RunRecord:
     )
 
 
-def _training(record: StageRecord) -> TrainingRecord:
+def _training_record(record: StageRecord) -> TrainingRecord:
     return TrainingRecord(**{name: value for name, value in asdict(record).items() if name != "history"})
 
 

@@ -26,7 +26,7 @@ GridPoint = dict[str, Any]
 """A value for each hyper-parameter of the grid."""
 
 
-def searched(fit: Fit, dense: Dense | None) -> Choice:
+def search_grid(fit: Fit, dense: Dense | None) -> Choice:
     """Fit hashed models at points of the grid and keep the best on dev.
 
     The dense model is the same for all of them, fitted with the recipe as it is.

@@ -112,7 +112,7 @@ def share_of_step(step: Sequence[int], lengths: NDArray[np.int64], rank: int, co
 
 
 class StepTrainer(Trainer):
-    """The Trainer's loop, optimizer, schedule, checkpoints and processes; one item of its data is one step."""
+    """The Trainer with its loop, optimizer, schedule, checkpoints and processes; its data loader yields whole steps."""
 
     def __init__(self, job: TrainingJob, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
         self.job = job
@@ -133,7 +133,7 @@ class StepTrainer(Trainer):
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
                 StopWhenRequested(self.stop_request, len(Steps(len(job.train), job.recipe.batch_size, job.seed))),
-                _Clock(self),
+                _ElapsedSeconds(self),
             ],
         )
         self.remove_callback(PrinterCallback)
@@ -159,7 +159,7 @@ class StepTrainer(Trainer):
         }
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Accumulate the gradients of one step and return its mean loss, times processes over this one's part."""
+        """Accumulate the gradients of one step and return this process's part of the mean loss, times the processes."""
         model.train()
         # Gradients are averaged over processes, which may hold different numbers of predictions.
         scale = inputs["counted"] * self.processes.count / max(inputs["items"], 1)
@@ -182,7 +182,7 @@ class StepTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Measure quality on dev."""
+        """Evaluate the model on dev."""
         with _full_precision(self.model):
             found = self.job.dev_metrics(self.model)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
@@ -244,7 +244,7 @@ def training_arguments(
         ddp_broadcast_buffers=False,
     )
     if arguments.n_gpu > 1:
-        # Without a launcher the Trainer would spread batches over threads, which is slow; torchrun is the way.
+        # Without a launcher the Trainer would spread batches over threads, which is slow; use torchrun instead.
         arguments._n_gpu = 1
     return arguments
 
@@ -260,8 +260,8 @@ def _full_precision(model: Any) -> Iterator[None]:
             model.forward = wrapped
 
 
-class _Clock(TrainerCallback):
-    """Notes, when training begins, how long it took before it was interrupted, if it was."""
+class _ElapsedSeconds(TrainerCallback):
+    """Reads, when training begins, how long a resumed training took before."""
 
     def __init__(self, trainer: StepTrainer) -> None:
         self.trainer = trainer

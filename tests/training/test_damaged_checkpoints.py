@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "warm_start": False
 DAMAGES = {
     "empty": lambda content: b"",
     "half": lambda content: content[: len(content) // 2],
-    "flipped": lambda content: bytes(each ^ (0x10 if place % 97 == 50 else 0) for place, each in enumerate(content)),
+    "flipped": lambda content: bytes(each ^ (0x10 if index % 97 == 50 else 0) for index, each in enumerate(content)),
 }
 
 

@@ -16,7 +16,7 @@ from hashee.errors import HasheeError, one_line
 from hashee.training.stopping import Stopped, as_stopped, sigterm_raises
 
 BROKEN_PIPE = 1
-"""Exit code when nobody reads the output any more (`| head`)."""
+"""Exit code when the reader of the output has gone (`| head`)."""
 USER_ERROR = 2
 """Exit code for errors that the user can correct."""
 

@@ -41,7 +41,7 @@ class FitSettings:
     output: Annotated[Path, "Folder for what is fitted."]
     data: Annotated[Path | None, "Folder of the files of a named task."] = None
     dev: Annotated[Path | None, "File to choose the best model by."] = None
-    test: Annotated[Path | None, "File to measure the chosen model on."] = None
+    test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None

@@ -27,8 +27,8 @@ from hashee.data import TaskData, load_task
 from hashee.data.fingerprint import fingerprint_of
 from hashee.data.splits import first_of_shuffled
 from hashee.tables.table import ExitTable
+from hashee.training.hash_exits import macs_of
 from hashee.training.processes import current_processes
-from hashee.training.record import macs_of
 from hashee.training.settings import FitSettings
 from hashee.training.stages import Fit
 
@@ -256,7 +256,7 @@ class Study:
         test = fit.data.test
         assert test is not None
         metrics = {
-            split: fit.measure(model, fit.encoder(examples), examples)
+            split: fit.metrics(model, fit.encoder(examples), examples)
             for split, examples in (("dev", fit.data.dev), ("test", test))
         }
         macs = macs_of(fit.backbone.config, table, fit.encoder(test), "test", reads_first_row=True)

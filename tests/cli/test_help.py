@@ -86,6 +86,6 @@ def test_defaults_are_said() -> None:
         "model; default minilm.",
         "importance; default auto.",
         "at once; default 8192.",
-        "answers; default 2.",
+        "logits; default 2.",
     ):
         assert default in shown

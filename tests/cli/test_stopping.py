@@ -110,9 +110,9 @@ def test_a_forked_worker_does_not_clean_up_for_its_parent(tmp_path: Path) -> Non
     # The parent's files must outlive a child that is told to stop.
     code = """
 import os, pathlib, signal, sys, time
-from hashee.cli.stopping import terminated_like_interrupted
+from hashee.training.stopping import sigterm_raises
 from hashee.files import replaced_atomically
-with terminated_like_interrupted(), replaced_atomically(pathlib.Path(sys.argv[1])) as draft:
+with sigterm_raises(), replaced_atomically(pathlib.Path(sys.argv[1])) as draft:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -128,3 +128,21 @@ with terminated_like_interrupted(), replaced_atomically(pathlib.Path(sys.argv[1]
         [sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+IGNORED = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+STOPPED_TWICE = """
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except Stopped as stopped:
+        assert (stopped.code, stopped.reason) == (143, "terminated")
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize(("before", "code"), [("", -signal.SIGTERM), (IGNORED, 0)])
+def test_a_second_signal_is_not_waited_for_and_an_ignored_one_stays_ignored(before: str, code: int) -> None:
+    start = f"import os, signal\nfrom hashee.training.stopping import Stopped, sigterm_raises\n{before}\n"
+    program = f"{start}with sigterm_raises():{STOPPED_TWICE}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr

@@ -23,7 +23,7 @@ def plain_backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _what_was_imported_stays() -> None:
     """Every training begins with a collection of garbage, which need not look at the modules again and again."""
-    from hashee.training import outcome, search, seeds  # noqa: F401
+    from hashee.training import outcome, search  # noqa: F401
 
     gc.collect()
     gc.freeze()

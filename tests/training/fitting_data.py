@@ -41,7 +41,7 @@ def make_backbone(folder: Path, family: str = "bert", layers: int = 3, tokenizer
 
 
 def make_data(kind: Kind = Kind.CLASSES, pair: bool = False, train: int = 96, recipe: Recipe = RECIPE) -> TaskData:
-    """Return a task whose answers are plain to see in the words of its texts."""
+    """Return a task whose targets are plain to see in the words of its texts."""
     labels = {Kind.CLASSES: ("bad", "good"), Kind.LABELS: ("animal", "good"), Kind.SCORE: (), Kind.TAGS: TAGS}[kind]
     task = Task(f"tiny-{kind}", kind, labels, METRICS[kind], pair=pair, recipe=recipe)
     splits = {

@@ -36,12 +36,12 @@ class Workshop:
             raise ImpossibleSpeedup(f"{counted:g}x cannot be had", self.lowest, HIGHEST)
         return ExitTable([LAYERS] * 5, LAYERS, "frequency", {"speedup": counted})
 
-    def measure(self, table: ExitTable) -> float:
+    def measured_speedup(self, table: ExitTable) -> float:
         self.timed.append(table.parameters["speedup"])
         return self.law(self.timed[-1])
 
     def table(self, asked: float) -> ExitTable:
-        return table_for_time(asked, self.build, self.measure)
+        return table_for_time(asked, self.build, self.measured_speedup)
 
 
 @pytest.mark.parametrize("asked", [1.5, 3.0, 4.5])
@@ -174,13 +174,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize(("kind", "answers"), [("frequency", Kind.TAGS), ("importance", Kind.CLASSES)])
-def test_a_fit_by_time(
-    kind: str, answers: Kind, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("hash", "kind"), [("frequency", Kind.TAGS), ("importance", Kind.CLASSES)])
+def test_a_fit_by_time(hash: str, kind: Kind, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Clock, "speedup", lambda clock, table: law_of_fits(table))
-    options: dict[str, Any] = {"backbone": str(backbone), "hash": kind, "epochs": 1, "quiet": True}
-    run = fit(task=make_data(answers), output=tmp_path / "out", speedup=1.8, speedup_by="time", **options).run
+    options: dict[str, Any] = {"backbone": str(backbone), "hash": hash, "epochs": 1, "quiet": True}
+    run = fit(task=make_data(kind), output=tmp_path / "out", speedup=1.8, speedup_by="time", **options).run
     clock = run["table"]["parameters"]["clock"]
     assert clock["asked"] == 1.8
     assert clock["measured"] == pytest.approx(1.8, rel=0.2)  # 21 types move in leaps

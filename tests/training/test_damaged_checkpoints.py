@@ -13,15 +13,15 @@ from transformers import TrainerState
 
 from hashee.errors import HasheeError
 from hashee.training import fit, stages
-from hashee.training.checkpoints import Checkpoints, last_complete
 from hashee.training.objective import TargetLoss
+from hashee.training.stage import Checkpoints, last_complete
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "warm_start": False, "quiet": True}
 DAMAGES = {
     "empty": lambda content: b"",
     "half": lambda content: content[: len(content) // 2],
-    "flipped": lambda content: bytes(each ^ (0x10 if place % 97 == 50 else 0) for place, each in enumerate(content)),
+    "flipped": lambda content: bytes(each ^ (0x10 if index % 97 == 50 else 0) for index, each in enumerate(content)),
 }
 
 

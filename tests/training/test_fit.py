@@ -237,7 +237,7 @@ def test_bad_input_is_one_clear_line(changes: dict[str, Any], message: str, back
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({"hash": kind, "speedup": 50.0}, "50x cannot be had") for kind in HASHES),
+        *(({"hash": hash, "speedup": 50.0}, "50x cannot be had") for hash in HASHES),
         ({"hash": "importance", "speedup": 5.0, "min_exit": 1}, "exits from 0 reach"),
         ({"hash": "mi", "task": make_data(Kind.TAGS)}, "mi needs a label for each text"),
     ],

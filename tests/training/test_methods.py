@@ -14,10 +14,9 @@ from hashee.errors import InputError
 from hashee.hf.flops import count_flops
 from hashee.training import fit
 from hashee.training.evaluation import logits_for
-from hashee.training.method import Choice
-from hashee.training.methods import METHODS, method_named, register_method
+from hashee.training.method import METHODS, method_named, register_method
 from hashee.training.processes import current_processes
-from hashee.training.stages import Candidate, Fit
+from hashee.training.stages import Candidate, Choice, Fit
 
 
 class Truncated:
@@ -47,7 +46,7 @@ class Truncated:
 
 
 def test_another_method_is_one_registration(backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hashee.training.methods.METHODS", dict(METHODS))
+    monkeypatch.setattr("hashee.training.method.METHODS", dict(METHODS))
     register_method(Truncated())
     with pytest.raises(InputError, match="there is a method 'truncated' already"):
         register_method(Truncated())

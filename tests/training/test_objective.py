@@ -10,7 +10,6 @@ from architectures import make_ids, make_model
 from hashee.data.task import Kind
 from hashee.data.task_types import TASK_TYPES
 from hashee.errors import InputError
-from hashee.training.distillation import Distillation
 from hashee.training.objective import (
     HiddenDistillation,
     LogitDistillation,
@@ -19,6 +18,7 @@ from hashee.training.objective import (
     objective_for,
 )
 from hashee.training.outputs import Batch, Need, Outputs, outputs_of
+from hashee.training.settings import Distillation
 
 LOGITS = torch.tensor([[1.0, -0.5, 0.3], [0.2, 0.1, -1.2]])
 TARGETS = {Kind.CLASSES: torch.tensor([2, 0]), Kind.LABELS: torch.tensor([[1.0, 0, 1], [0, 0, 1]])}

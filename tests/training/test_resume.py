@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 from hashee.cli.fit import fit as command
 from hashee.errors import InputError
 from hashee.training import fit
-from hashee.training.checkpoints import last_complete
 from hashee.training.entry import complete_settings
 from hashee.training.objective import TargetLoss
-from hashee.training.stopping import Terminated, sigterm_raises
+from hashee.training.stage import last_complete
+from hashee.training.stopping import Stopped, sigterm_raises
 
 EXAMPLES = 48
 OPTIONS: dict[str, Any] = {"hash": "frequency", "epochs": 3, "quiet": True}
@@ -34,7 +34,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_equal(folder: Path, other: Path) -> None:
-    """Both runs came to the very same weights and measures, dropout included."""
+    """Both runs came to the very same weights and metrics, dropout included."""
     mine, theirs = weights(folder), weights(other)
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -193,7 +193,7 @@ def test_sigterm_loses_nothing(cadence: Any, tmp_path: Path, monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
         return loss(*arguments)
 
-    with monkeypatch.context() as patch, sigterm_raises(), pytest.raises(Terminated):
+    with monkeypatch.context() as patch, sigterm_raises(), pytest.raises(Stopped):
         patch.setattr(TargetLoss, "__call__", terminated)
         fit(task=make_data(train=EXAMPLES), output=tmp_path / "out", **options)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashee.training.steps import Steps, share_of_step
+from hashee.training.trainer import Steps, share_of_step
 
 
 def test_an_epoch_holds_every_example_once_in_an_order_of_its_own() -> None:

@@ -31,23 +31,23 @@ def dense(fitted: FitResult) -> Any:
     return AutoModelForSequenceClassification.from_pretrained(fitted.folder / "dense")
 
 
-def make_table(kind: str, backbone: Path, dense: Any, **changes: Any) -> tuple[ExitTable, Fit]:
+def make_table(hash: str, backbone: Path, dense: Any, **changes: Any) -> tuple[ExitTable, Fit]:
     settings = FitSettings(task=make_data(), backbone=str(backbone), output=Path("unused"), **changes)
     of = Fit(settings, make_data(), current_processes())
-    return table_for(kind, settings, TableInputs(of.data, of.train, of.dev, of.backbone), dense), of
+    return table_for(hash, settings, TableInputs(of.data, of.train, of.dev, of.backbone), dense), of
 
 
-@pytest.mark.parametrize("kind", ["frequency", "mi", "random"])
-def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(kind: str, backbone: Path, dense: Any) -> None:
+@pytest.mark.parametrize("hash", ["frequency", "mi", "random"])
+def test_tokens_exit_before_layer_1_only_if_the_speedup_needs_it(hash: str, backbone: Path, dense: Any) -> None:
     lowest = {}
     for speedup in (2.0, 5.0):
-        table, of = make_table(kind, backbone, dense, speedup=speedup)
+        table, of = make_table(hash, backbone, dense, speedup=speedup)
         lowest[speedup] = int(table.exit_layers.min())
         budget = Budget.of(speedup, dense, [row.tolist() for row in of.train.ids])
         assert budget.speedup_of(table.exit_layers.numpy(), 3, counted=False) == pytest.approx(speedup, rel=0.2)
     assert lowest == {2.0: 1, 5.0: 0}
     with pytest.raises(TableError, match="cannot be had"):
-        make_table(kind, backbone, dense, speedup=5.0, min_exit=1)
+        make_table(hash, backbone, dense, speedup=5.0, min_exit=1)
 
 
 def test_speedups_are_over_the_whole_backbone_also_where_layers_are_cut_off(backbone: Path) -> None:

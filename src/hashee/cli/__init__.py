@@ -12,13 +12,13 @@ from typer.main import get_command
 
 from hashee import __version__
 from hashee.cli.deferred import DeferredCommand, DeferredGroup
-from hashee.cli.stopping import INTERRUPTED, Stopped, terminated_like_interrupted
 from hashee.errors import HasheeError, one_line
+from hashee.training.stopping import Stopped, as_stopped, sigterm_raises
 
 BROKEN_PIPE = 1
-"""Exit code when nobody reads the output any more (`| head`)."""
-MENDABLE = 2
-"""Exit code for what a user can mend."""
+"""Exit code when the reader of the output has gone (`| head`)."""
+USER_ERROR = 2
+"""Exit code for errors that the user can correct."""
 
 COMMANDS = (
     DeferredGroup(name="table", help="Build and look at exit tables.", no_args_is_help=True),
@@ -103,42 +103,43 @@ app = _make_app()
 
 
 def main() -> None:
-    """Run the command line: what users can mend is one line and exit code 2, Ctrl-C is 130 and SIGTERM 143."""
+    """Run the command line: an error is one line and exit code 2, Ctrl-C exits with 130 and SIGTERM with 143."""
     # Progress and loading reports of transformers would bury our own output.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     code: Any = None
-    with terminated_like_interrupted():
+    with sigterm_raises():
         try:
             try:
                 app()
             except SystemExit as stopped:
                 code = stopped.code
                 if isinstance(stopped, Stopped):
-                    print(stopped.message, file=sys.stderr)
-            # What is still in the buffer must go out while its failure can be told.
+                    print(stopped.reason, file=sys.stderr)
+            # The buffer is flushed here, where a failure to write can still be reported.
             if sys.stdout is not None:
                 sys.stdout.flush()
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            code = INTERRUPTED
+        except KeyboardInterrupt as error:
+            stop = as_stopped(error)
+            print(stop.reason, file=sys.stderr)
+            code = stop.code
         except BrokenPipeError:
-            _write_nowhere()
+            _discard_output()
             code = BROKEN_PIPE
         except HasheeError as error:
             code = _refuse(str(error))
         except OSError as error:
-            _write_nowhere()
+            _discard_output()
             code = _refuse(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
     sys.exit(code)
 
 
 def _refuse(message: str) -> int:
     print(f"error: {one_line(message)}", file=sys.stderr)
-    return MENDABLE
+    return USER_ERROR
 
 
-def _write_nowhere() -> None:
-    """Let what is still in the buffer of standard output go nowhere, so that it fails no second time at exit."""
+def _discard_output() -> None:
+    """Discard what is still in the buffer of standard output, so that it does not fail a second time at exit."""
     try:
         sys.stdout.flush()
     except OSError:

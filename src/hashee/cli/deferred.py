@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, so that help, version and completion wait for nothing."""
+"""Commands that are imported when they are called, so that help, version and completion are fast."""
 
 import importlib
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from hashee.cli.stopping import INTERRUPTED, Stopped
+from hashee.training.stopping import as_stopped
 
 
 class DeferredCommand(TyperCommand):
@@ -45,8 +45,8 @@ class DeferredGroup(TyperGroup):
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named; Ctrl-C goes up as what `main` knows, whatever typer makes of it."""
+        """Run the command that was named; Ctrl-C becomes Stopped, which typer leaves to `main`."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Stopped("interrupted", INTERRUPTED) from None
+        except KeyboardInterrupt as error:
+            raise as_stopped(error) from None

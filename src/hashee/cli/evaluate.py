@@ -1,19 +1,18 @@
 """`hashee evaluate` and `hashee tradeoff`: the fields of the settings are the options."""
 
-import inspect
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
 
-from hashee.cli.options import LAST, Panels, option
+from hashee.cli.options import LAST, given_options, options_from
 from hashee.cost.threads import wait_passively
 from hashee.data.task import TaskData
 from hashee.errors import InputError
@@ -22,10 +21,12 @@ from hashee.evaluation.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSe
 from hashee.evaluation.whole_columns import WholeColumns
 from hashee.training.settings import PANELS as FIT_PANELS
 from hashee.training.settings import TIME, FitSettings
-from hashee.training.stopping import how_it_stopped, sigterm_raises
+from hashee.training.stopping import STOPS, as_stopped
 
 _DATA = ("task", "data", "dev", "test", "kind", "text_column", "pair_column", "label_column")
 """Settings of a fit that say which examples there are."""
+_SHARED = [field.name for field in fields(FitSettings) if field.name not in OWN]
+"""Settings of a fit that are the same for every point of a trade-off."""
 _SEVERAL = ("--speedups", "--hash", "--depths")
 
 _Folder = Annotated[str, typer.Argument(help="Folder of a fitted, converted, exported or dense model.")]
@@ -42,14 +43,23 @@ _PointsAsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.",
 _NoStatic = Annotated[bool, typer.Option("--no-static", help="Fit no shallower models without exits.")]
 
 
-def evaluate(folder: str, as_json: bool, output: Path | None, **options: Any) -> None:
+@options_from(FitSettings, FIT_PANELS, _DATA)
+@options_from(EvaluateSettings, PANELS)
+def evaluate(
+    folder: _Folder,
+    *,
+    no_dense: _NoDense = False,
+    tradeoff: _Tradeoff = None,
+    output: _Output = None,
+    as_json: _AsJson = False,
+    **options: Any,
+) -> None:
     """Measure quality, cost and speed of a model on a split, with its exits and its worst examples."""
     from hashee.evaluation.measure import evaluate as evaluate_model
 
     data = _load_data(folder, {name: options.pop(name) for name in _DATA})
-    tradeoff_file = options.pop("tradeoff")
-    points = () if tradeoff_file is None else read_points(tradeoff_file)
-    if options.pop("no_dense"):
+    points = () if tradeoff is None else read_points(tradeoff)
+    if no_dense:
         options["dense"] = None
     evaluation = evaluate_model(folder, data, options.pop("split"), **options)
     if output is not None:
@@ -79,24 +89,32 @@ def _load_data(folder: str, given: dict[str, Any]) -> TaskData:
     return FitSettings(output=Path(), **(stored | given)).load_data()
 
 
-def tradeoff(context: typer.Context, as_json: bool, **options: Any) -> None:
+@options_from(FitSettings, FIT_PANELS, _SHARED)
+def tradeoff(
+    context: typer.Context,
+    speedups: _Speedups = None,
+    hash: _Hashes = None,
+    depths: _Depths = None,
+    no_static: _NoStatic = False,
+    *,
+    as_json: _PointsAsJson = False,
+    **options: Any,
+) -> None:
     """Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost."""
     if options["speedup_by"] != TIME:
         wait_passively()
     from hashee.evaluation.compare import FIGURE
     from hashee.evaluation.compare import tradeoff as fit_tradeoff
 
-    own: dict[str, Any] = {"speedups": options.pop("speedups") or SPEEDUPS, "hash": options.pop("hash") or TABLES}
-    depths = options.pop("depths")
-    own["depths"] = () if options.pop("no_static") else depths
-    given = {name: value for name, value in options.items() if _was_given(context, name)}
+    grid: dict[str, Any] = {"speedups": speedups or SPEEDUPS, "hash": hash or TABLES}
+    grid["depths"] = () if no_static else depths
+    given = given_options(context, options)
     try:
-        with sigterm_raises():
-            points = fit_tradeoff(**own, **given)
-    except KeyboardInterrupt as error:
-        word, code = how_it_stopped(error)
-        print(f"{word}; the same command goes on where it stopped", file=sys.stderr)
-        raise typer.Exit(code) from None
+        points = fit_tradeoff(**grid, **given)
+    except STOPS as error:
+        stopped = as_stopped(error)
+        print(f"{stopped.reason}; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(stopped.code) from None
     if not _is_main():
         return
     if as_json:
@@ -160,60 +178,3 @@ def _is_main() -> bool:
     from hashee.training.processes import current_processes  # its packages are an extra
 
     return current_processes().is_main
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
-
-
-def _options(settings: Any, names: Iterable[str], panels: Panels) -> list[inspect.Parameter]:
-    """Return fields of settings as typer reads options."""
-    hints = get_type_hints(settings, include_extras=True)
-    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(settings)}
-    made = []
-    for name in names:
-        kind, text = get_args(hints[name])
-        # What a model was fitted to is known from its folder, and a missing output is for the fit to notice.
-        kind = {"task": str | None, "output": Path | None}.get(name, kind)
-        made.append(_option(name, Annotated[kind, option(name, kind, text, defaults[name], panels)], defaults[name]))
-    return made
-
-
-def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _set_parameters(command: Any, parameters: list[inspect.Parameter]) -> None:
-    command.__signature__ = inspect.Signature(parameters)
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-
-
-def _positional(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
-
-
-_set_parameters(
-    evaluate,
-    [
-        _positional("folder", _Folder),
-        *_options(FitSettings, _DATA, FIT_PANELS),
-        *_options(EvaluateSettings, [field.name for field in fields(EvaluateSettings)], PANELS),
-        _option("no_dense", _NoDense, default=False),
-        _option("tradeoff", _Tradeoff, default=None),
-        _option("output", _Output, default=None),
-        _option("as_json", _AsJson, default=False),
-    ],
-)
-_set_parameters(
-    tradeoff,
-    [
-        _positional("context", typer.Context),
-        _option("speedups", _Speedups, default=None),
-        _option("hash", _Hashes, default=None),
-        _option("depths", _Depths, default=None),
-        _option("no_static", _NoStatic, default=False),
-        *_options(FitSettings, [field.name for field in fields(FitSettings) if field.name not in OWN], FIT_PANELS),
-        _option("as_json", _PointsAsJson, default=False),
-    ],
-)

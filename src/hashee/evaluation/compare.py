@@ -14,6 +14,7 @@ from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluation.figure import draw_tradeoff
 from hashee.evaluation.points import DENSE, STATIC, TradeoffPoint, with_front, write_points
 from hashee.evaluation.settings import OWN, SPEEDUPS, TABLES
+from hashee.files import read_json, write_json
 from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
 from hashee.tables.table import ExitTable
@@ -152,8 +153,6 @@ class _Fits:
 
     def _begin(self, planned: Sequence[PlannedFit]) -> None:
         """Make the tables without exits; refuse a folder whose points were fitted otherwise."""
-        from hashee.training.json_files import read_json, write_json  # noqa: PLC0415
-
         shared = replace(self.settings, seeds=1)
         begun = read_json(self.folder / BEGUN)
         if begun is not None:

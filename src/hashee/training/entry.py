@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hashee.cost.threads import torch_threads
 from hashee.data.run_record import RunRecord
 from hashee.errors import InputError
+from hashee.files import read_json, write_json
 from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
 from hashee.training.settings import INDIFFERENT, FitSettings
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit leaves behind."""
+    """The result of a fit."""
 
     model: Any
     """The fitted model, in eval mode; its folder can be opened with `from_pretrained` and `hashee.load`."""
@@ -34,16 +35,15 @@ class FitResult:
 def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     """Fit a model with exits to a task and write it to a folder.
 
-    Takes the fields of `FitSettings`, or settings and what shall differ from them. With `resume=True`, `output` is
-    enough: the rest is read from there, and what is given must be as it was.
+    Takes the fields of `FitSettings`, or settings and fields to change in them. With `resume=True`, `output` is
+    enough: the other settings are read from there, and fields that are given must be equal to them.
     """
     # Imported here, because the Trainer takes seconds and the packages for training are an extra.
     require("accelerate", "train", "fitting")
-    from hashee.training.methods import method_named  # noqa: PLC0415
-    from hashee.training.outcome import fit_once  # noqa: PLC0415
+    from hashee.training.method import method_named  # noqa: PLC0415
+    from hashee.training.outcome import fit_once, fit_seeds  # noqa: PLC0415
     from hashee.training.processes import current_processes  # noqa: PLC0415
     from hashee.training.search import require_optuna  # noqa: PLC0415
-    from hashee.training.seeds import fit_seeds  # noqa: PLC0415
 
     settings = complete_settings(settings, fields)
     method = method_named(settings.method)
@@ -65,7 +65,7 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
 
 
 def complete_settings(settings: FitSettings | None, fields: dict[str, Any]) -> FitSettings:
-    """Return settings with changes; those of a run that is resumed are read from its folder."""
+    """Return settings with changed fields; the settings of a run that is resumed are read from its folder."""
     known = [field.name for field in dataclass_fields(FitSettings)]
     for name in fields:
         if name not in known:
@@ -88,21 +88,19 @@ def complete_settings(settings: FitSettings | None, fields: dict[str, Any]) -> F
 
 
 def _resumed(stored: dict[str, Any], fields: dict[str, Any]) -> FitSettings:
-    """Return the settings that a run was begun with, and what is said anew of what does not change its result."""
+    """Return the settings that a run was begun with; fields that do not change its result may be given anew."""
     if isinstance(stored["task"], dict) and "task" not in fields:
         raise InputError(
             f"the run in {fields['output']} was given its data ({stored['task']['name']}) in Python; "
             f"resume it there, with task="
         )
-    # The same threads add numbers up in the same order.
+    # As many threads add numbers up in the same order.
     kept = {name: value for name, value in stored.items() if name not in INDIFFERENT or name == "threads"}
     return FitSettings(**(kept | fields))
 
 
 def stored_settings(output: Path) -> dict[str, Any] | None:
     """Return the settings of the run in a folder, finished or not; None if there is none, or they are damaged."""
-    from hashee.training.json_files import read_json  # noqa: PLC0415
-
     known = {field.name for field in dataclass_fields(FitSettings)}
     run = read_json(output / "run.json") or {}
     for stored in (read_json(output / "work" / "settings.json"), run.get("settings")):
@@ -112,7 +110,7 @@ def stored_settings(output: Path) -> dict[str, Any] | None:
 
 
 def claim_output(settings: FitSettings, data: "TaskData") -> None:
-    """Raise if the output folder holds something that is not to be lost; note the settings of a new run there."""
+    """Raise if the output folder holds something that must not be overwritten; else write the settings of a new run."""
     output = settings.output
     stored = stored_settings(output)
     if stored is None:
@@ -127,8 +125,6 @@ def claim_output(settings: FitSettings, data: "TaskData") -> None:
 
 
 def _check_resumable(settings: FitSettings, stored: dict[str, Any], data: "TaskData") -> None:
-    from hashee.training.json_files import read_json  # noqa: PLC0415
-
     output = settings.output
     if not settings.resume:
         raise InputError(f"{output} holds a run already; go on with it (--resume) or replace it (--overwrite)")
@@ -141,16 +137,15 @@ def _check_resumable(settings: FitSettings, stored: dict[str, Any], data: "TaskD
 
 
 def _begin(settings: FitSettings, data: "TaskData") -> None:
-    """Note what is being fitted; what an earlier run left is deleted if it is to be replaced, but for its model.
+    """Write settings and fingerprint of a new run; with `overwrite`, delete the files of the old one, except its model.
 
     A kill in between leaves the old run, or the new one to be resumed.
     """
-    from hashee.training.json_files import write_json  # noqa: PLC0415
     from hashee.training.outcome import REPLACED  # noqa: PLC0415
 
     output, work = settings.output, settings.output / "work"
-    notes = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
-    for name, values in notes.items():
+    files = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
+    for name, values in files.items():
         write_json(work / name, values)
     if not settings.overwrite:
         return
@@ -160,14 +155,14 @@ def _begin(settings: FitSettings, data: "TaskData") -> None:
     for path in (*work.iterdir(), *output.glob("seed-*")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in (*notes, REPLACED):
+        elif path.name not in (*files, REPLACED):
             path.unlink()
 
 
 def _searched_settings(
     settings: FitSettings, data: "TaskData", processes: "Processes", method: "Method"
 ) -> FitSettings:
-    """Search with the first seed, and return settings in which what was found is fixed: the paper's protocol."""
+    """Search with the first seed, and return settings with the best hyper-parameters fixed: the paper's protocol."""
     from hashee.training.stages import Fit  # noqa: PLC0415
 
     choice = method.train(Fit(settings, data, processes))

@@ -11,12 +11,11 @@ from hashee.data.run_record import MacsRecord
 from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
 from hashee.hf.flops import count_flops
-from hashee.training.evaluation import logits_for
-from hashee.training.method import Array, Choice
+from hashee.tables.table import ExitTable
+from hashee.training.evaluation import Array, logits_for
 from hashee.training.processes import Processes
-from hashee.training.record import macs_of
-from hashee.training.search import searched
-from hashee.training.stages import WORK, Dense, Fit
+from hashee.training.search import search_grid
+from hashee.training.stages import WORK, Choice, Dense, Fit
 
 
 class HashExits:
@@ -25,9 +24,9 @@ class HashExits:
     name = "hash-exits"
 
     def train(self, fit: Fit) -> Choice:
-        """Fit the dense model if it is needed, then one with exits for each kind of table, or for points of a grid."""
+        """Fit the dense model if it is needed, then one with exits for each hash, or for each point of a grid."""
         dense = fit.dense() if fit.settings.needs_dense else None
-        choose = each_hash if fit.settings.search is None else searched
+        choose = fit_each_hash if fit.settings.search is None else search_grid
         return replace(choose(fit, dense), dense=dense)
 
     def open(self, folder: Path) -> Any:
@@ -53,6 +52,27 @@ class HashExits:
         return macs_of(config, model.exit_table, encoded, split, reads_first_row)
 
 
-def each_hash(fit: Fit, dense: Dense | None) -> Choice:
-    """Fit a candidate for each kind of table that the settings ask for."""
-    return Choice(fit, [fit.hashed(kind, dense, fit.folder / WORK / kind) for kind in fit.settings.hashes])
+def fit_each_hash(fit: Fit, dense: Dense | None) -> Choice:
+    """Fit a candidate for each hash in the settings."""
+    return Choice(fit, [fit.hashed(hash, dense, fit.folder / WORK / hash) for hash in fit.settings.hashes])
+
+
+def macs_of(config: Any, table: ExitTable, encoded: Tokenized, split: str, reads_first_row: bool) -> MacsRecord:
+    """Count what the texts of a split cost, per text: the whole backbone, the paper's count, and as executed.
+
+    config: the backbone's at its full depth.
+    """
+    ids = [row.tolist() for row in encoded.ids]
+    count = count_flops(config, ids, table, reads_first_row=reads_first_row)
+    texts = max(count.texts, 1)
+    return MacsRecord(
+        split=split,
+        texts=count.texts,
+        tokens=count.tokens,
+        dense_per_text=count.full_depth_macs / texts,
+        paper_per_text=count.paper_macs / texts,
+        executed_per_text=count.executed_macs / texts,
+        speedup=count.speedup,
+        paper_speedup=count.paper_speedup,
+        speedup_vs_bert_base=count.speedup_vs_bert_base,
+    )

@@ -1,6 +1,5 @@
-"""What a method is: what it builds and trains in which stages, how it predicts, and what each prediction costs."""
+"""What a method is (what it trains in which stages, how it predicts, what each prediction costs), and all of them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,35 +8,19 @@ from numpy.typing import NDArray
 
 from hashee.data.run_record import MacsRecord
 from hashee.data.tokenized import Tokenized
+from hashee.errors import InputError
+from hashee.training.evaluation import Array
+from hashee.training.hash_exits import HashExits
 from hashee.training.processes import Processes
-from hashee.training.stages import Candidate, Dense, Fit
-
-Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Models that a method fitted, of which the best on dev is kept."""
-
-    fit: Fit
-    candidates: list[Candidate]
-    search: dict[str, Any] | None = None
-    """What was searched, and how good each point was."""
-    dense: Dense | None = None
-    """The dense model that they started from or are compared with, if there is one."""
-
-    @property
-    def best(self) -> Candidate:
-        """The candidate with the best score on dev; the first of equals."""
-        return max(self.candidates, key=lambda candidate: candidate.score)
+from hashee.training.stages import Choice, Fit
 
 
 class Method(Protocol):
-    """A way to make a model cheap. A new one is a file with such a class and its name in `methods.py`."""
+    """A way to make a model cheaper. A new one is a file with such a class, and its registration below."""
 
     @property
     def name(self) -> str:
-        """What the setting `method` calls it."""
+        """Its value of the setting `method`."""
 
     def train(self, fit: Fit) -> Choice:
         """Build models and train them in stages, each made once and found again when a run is resumed."""
@@ -53,3 +36,24 @@ class Method(Protocol):
 
     def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
         """Return what a split costs per text, against the whole backbone."""
+
+
+METHODS: dict[str, Method] = {}
+"""By name, as `hashee fit --method` takes them."""
+
+
+def register_method(method: Method) -> None:
+    """Make a method available under its name, which must be new."""
+    if method.name in METHODS:
+        raise InputError(f"there is a method {method.name!r} already; choose another name")
+    METHODS[method.name] = method
+
+
+def method_named(name: str) -> Method:
+    """Return the method of a name."""
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+register_method(HashExits())

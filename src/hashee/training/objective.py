@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from hashee.data.task_types import TaskType
 from hashee.errors import InputError
-from hashee.training.distillation import Distillation
 from hashee.training.outputs import Batch, Need, Outputs
+from hashee.training.settings import Distillation
 
 
 class Objective(Protocol):

@@ -1,13 +1,19 @@
-"""The end of a fit: the best candidate is measured on dev and test and written with everything that is known of it."""
+"""From trained candidates to a finished run: the best on dev is evaluated and written with run.json and model card."""
 
+import platform
 import shutil
+import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hashee.data import Examples, TaskData
+import torch
+
+from hashee.cost.threads import usable_cores
+from hashee.data import Examples, Kind, TaskData
 from hashee.data.predictions import scores
 from hashee.data.run_record import (
     RUN,
@@ -21,24 +27,23 @@ from hashee.data.run_record import (
     TableRecord,
     TaskRecord,
     TrainingRecord,
+    dev_score,
     read_run,
 )
+from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
+from hashee.files import json_text, replaced_model, write_json
 from hashee.tables.table import ExitTable
-from hashee.training.evaluation import logits_for
-from hashee.training.json_files import json_text, write_json
-from hashee.training.method import Array, Choice, Method
-from hashee.training.model_card import model_card
+from hashee.training.evaluation import Array, logits_for
+from hashee.training.method import Method
 from hashee.training.processes import Processes
-from hashee.training.record import hardware, versions
-from hashee.training.replacing import replaced_model
-from hashee.training.resources import writing_to
 from hashee.training.settings import FitSettings
-from hashee.training.stage import RECORD, STARTED, StageRecord
-from hashee.training.stages import WORK, Candidate, Dense, Fit
+from hashee.training.stage import RECORD, STARTED, StageRecord, writing_to
+from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 
 REPLACED = "replaced.json"
-"""Where this is, in the work folder, `run.json` and model are of a run that is being replaced."""
+"""While this file is in the work folder, `run.json` and model are of a run that is being replaced."""
+_PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
 
 Splits = dict[str, tuple[Tokenized, Examples]]
 Predict = Callable[[Any, Tokenized, Processes], list[Array]]
@@ -58,6 +63,39 @@ def fit_once(settings: FitSettings, data: TaskData, processes: Processes, method
     return run
 
 
+def fit_seeds(
+    settings: FitSettings, each: FitSettings, data: TaskData, processes: Processes, method: Method
+) -> RunRecord:
+    """Fit once per seed, in OUTPUT/seed-N, and put the best on dev in OUTPUT; seeds that are finished are reused.
+
+    settings: the user's; each: those of every seed, in which a search has fixed the hyper-parameters.
+    """
+    done = processes.main_only(lambda: finished_run(settings, data))
+    if done is not None:
+        return done
+    runs = []
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        output = settings.output / f"seed-{seed}"
+        runs.append(fit_once(replace(each, seed=seed, seeds=1, output=output), data, processes, method))
+    best = max(runs, key=lambda run: dev_score(run.metrics))
+    summary = {
+        split: spread([run.metrics[split] or {} for run in runs]) if best.metrics[split] else None
+        for split in ("dev", "test")
+    }
+    run = replace(
+        best,
+        settings=settings.to_dict(),
+        best_seed=best.settings["seed"],
+        seeds=[{"seed": run.settings["seed"], "metrics": run.metrics} for run in runs],
+        summary=summary,
+        seconds=Seconds(*(sum(each) for each in zip(*(astuple(run.seconds) for run in runs), strict=True))),
+    )
+    source = settings.output / f"seed-{run.best_seed}"
+    with writing_to(settings.output):
+        processes.main_only(lambda: put_in_place(source, settings.output, run))
+    return run
+
+
 def finished_run(settings: FitSettings, data: TaskData) -> RunRecord | None:
     """Return the run in the output folder if it is finished and was made with these settings on these data."""
     run = read_run(settings.output)
@@ -69,7 +107,7 @@ def finished_run(settings: FitSettings, data: TaskData) -> RunRecord | None:
 
 
 def finish(method: Method, choice: Choice) -> RunRecord:
-    """Measure the best candidate, and write model, tokenizer, card and `run.json` to the output folder."""
+    """Evaluate the best candidate, and write model, tokenizer, card and `run.json` to the output folder."""
     began = time.monotonic()
     fit, best, dense = choice.fit, choice.best, choice.dense
     splits: Splits = {"dev": (fit.dev, fit.data.dev)}
@@ -78,11 +116,11 @@ def finish(method: Method, choice: Choice) -> RunRecord:
     model = method.open(best.folder).to(fit.processes.device)
     last = "test" if "test" in splits else "dev"
     run = replace(
-        _about(fit),
-        table=_about_table(best.table, method),
+        _record_of_inputs(fit),
+        table=_table_record(best.table, method),
         metrics=_metrics(fit, model, splits, method.predict),
-        dense=None if dense is None else _about_dense(fit, dense, splits),
-        candidates=[CandidateRecord(each.hash, _training(each.record)) for each in choice.candidates],
+        dense=None if dense is None else _dense_record(fit, dense, splits),
+        candidates=[CandidateRecord(each.hash, _training_record(each.record)) for each in choice.candidates],
         macs=method.cost(choice, model, last, splits[last][0]),
         history=best.record.history,
         search=choice.search,
@@ -94,7 +132,7 @@ def finish(method: Method, choice: Choice) -> RunRecord:
 
 
 def put_in_place(source: Path, folder: Path, run: RunRecord) -> None:
-    """Write a model to the output folder; from then on the run there is finished, whatever it replaced."""
+    """Write a model to the output folder; then the run there is finished, and the old one is replaced."""
     write_model(source, folder, run)
     (folder / WORK / REPLACED).unlink(missing_ok=True)
 
@@ -112,29 +150,31 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
 
 
 def _metrics(fit: Fit, model: Any, splits: Splits, predict: Predict) -> Metrics:
-    measured: Metrics = {"dev": None, "test": None}
+    """Return a model's metrics on each split; None without targets."""
+    metrics: Metrics = {"dev": None, "test": None}
     for split, (encoded, examples) in splits.items():
         if examples.targets is not None:
             logits = predict(model, encoded, fit.processes)
-            measured[split] = scores(fit.data.task, logits, examples.targets)
-    return measured
+            metrics[split] = scores(fit.data.task, logits, examples.targets)
+    return metrics
 
 
-def _about_dense(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
+def _dense_record(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
-    training = None if dense.record is None else _training(dense.record)
+    training = None if dense.record is None else _training_record(dense.record)
     metrics = _metrics(fit, model, splits, logits_for)
     return DenseRecord(dense.backbone.source, dense.backbone.layers, training, metrics)
 
 
-def _about_table(table: ExitTable | None, method: Method) -> TableRecord:
+def _table_record(table: ExitTable | None, method: Method) -> TableRecord:
     if table is None:
         return TableRecord(method=method.name)
     about = table.metadata()
     return TableRecord(**{name: about[name] for name in ("method", "num_layers", "parameters", "fingerprint")})
 
 
-def _about(fit: Fit) -> RunRecord:
+def _record_of_inputs(fit: Fit) -> RunRecord:
+    """Return a record with everything that is known before anything is trained."""
     task, data, test = fit.data.task, fit.data, fit.data.test
     return RunRecord(
         settings=fit.settings.to_dict(),
@@ -155,7 +195,7 @@ def _about(fit: Fit) -> RunRecord:
     )
 
 
-def _training(record: StageRecord) -> TrainingRecord:
+def _training_record(record: StageRecord) -> TrainingRecord:
     return TrainingRecord(**{name: value for name, value in asdict(record).items() if name != "history"})
 
 
@@ -167,3 +207,80 @@ def _seconds(dense: Dense | None, candidates: list[Candidate], evaluation: float
         "evaluation": evaluation,
     }
     return Seconds(**parts, total=sum(parts.values()))
+
+
+def spread(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Return mean and standard deviation (of the sample) of each metric."""
+    return {
+        name: {
+            "mean": statistics.fmean(row[name] for row in rows),
+            "std": statistics.stdev([row[name] for row in rows]) if len(rows) > 1 else 0.0,
+        }
+        for name in rows[0]
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that matter."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def hardware(processes: Processes) -> dict[str, Any]:
+    """Return what the fit ran on."""
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "processes": processes.count,
+    }
+
+
+def model_card(run: RunRecord) -> str:
+    """Return the text of a model card from what `run.json` holds."""
+    task, macs = run.task, run.macs
+    pipeline = TASK_TYPES[Kind(task.kind)].pipeline
+    rows = [f"| {split} | {name} | {value:.4f} |" for split, name, value in _scores(run)]
+    return "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            f"pipeline_tag: {pipeline}",
+            "tags: [hashee, early-exit]",
+            "---",
+            "",
+            f"# {task.name}, with exits by {run.table.method}",
+            "",
+            f"Fitted with hashee {run.versions['hashee']} from "
+            f"`{run.backbone.name}`, of which it keeps {run.backbone.depth} of "
+            f"{run.backbone.layers} layers. Every token has a fixed exit layer; on the {macs.split} texts the "
+            f"model executes {macs.speedup:.1f} times fewer multiply-accumulates than the whole backbone.",
+            "",
+            "| split | metric | value |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "```python",
+            "import hashee  # lets transformers know models with exits; no trust_remote_code",
+            "from transformers import pipeline",
+            "",
+            f'model = pipeline("{pipeline}", model="path/of/this/folder")',
+            "```",
+            "",
+            "`run.json` holds settings, versions, a fingerprint of the data, all metrics and the history of the loss.",
+            "",
+        ]
+    )
+
+
+def _scores(run: RunRecord) -> list[tuple[str, str, float]]:
+    splits = {split: values for split, values in run.metrics.items() if values}
+    return [(split, name, value) for split, values in splits.items() for name, value in values.items()]

@@ -1,4 +1,4 @@
-"""The processes that fit together, as torchrun or accelerate launch started them; one if nobody did."""
+"""The processes of a fit: those that torchrun or accelerate launch started, or one without a launcher."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Processes:
             try:
                 outcome[0] = work()
             except Exception as error:
-                # The others would wait for ever.
+                # Raised in all processes below; the others would wait for ever.
                 outcome[1] = error
         broadcast_object_list(outcome)
         if outcome[1] is not None:

@@ -1,4 +1,4 @@
-"""Search over the paper's grid of hyper-parameters; finished trials are kept, and one that was interrupted goes on."""
+"""Search over the paper's grid of hyper-parameters; a resumed search reuses finished trials and goes on within one."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from hashee.files import sha256_of_json
 from hashee.packages import require
-from hashee.training.json_files import fingerprint_of
-from hashee.training.method import Choice
 from hashee.training.stage import drop_weights
-from hashee.training.stages import WORK, Candidate, Dense, Fit
+from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 
 GRID: dict[str, tuple[float, ...]] = {
     "batch_size": (16, 32),
@@ -23,11 +22,12 @@ GRID: dict[str, tuple[float, ...]] = {
 """From the paper's appendix."""
 DATABASE = "search.db"
 
-Point = dict[str, Any]
+GridPoint = dict[str, Any]
+"""A value for each hyper-parameter of the grid."""
 
 
-def searched(fit: Fit, dense: Dense | None) -> Choice:
-    """Fit hashed models with points of the grid and keep the best on dev.
+def search_grid(fit: Fit, dense: Dense | None) -> Choice:
+    """Fit hashed models at points of the grid and keep the best on dev.
 
     The dense model is the same for all of them, fitted with the recipe as it is.
     """
@@ -39,7 +39,7 @@ def searched(fit: Fit, dense: Dense | None) -> Choice:
         if study is not None:
             study.begin(point)
         varied = fit.with_recipe(replace(fit.recipe, **{name: point[name] for name in GRID if name in point}))
-        folder = fit.folder / WORK / "search" / fingerprint_of(point)[:16]
+        folder = fit.folder / WORK / "search" / sha256_of_json(point)[:16]
         candidate = varied.hashed(point["hash"], dense, folder)
         if study is not None:
             study.end(point, candidate.score)
@@ -56,16 +56,16 @@ def searched(fit: Fit, dense: Dense | None) -> Choice:
 
 
 def grid_of(fit: Fit) -> dict[str, tuple[Any, ...]]:
-    """Return what is searched: the paper's grid without what the settings fix, and the kinds of tables."""
+    """Return what is searched: the paper's grid without what the settings fix, and the hashes."""
     free = {name: values for name, values in GRID.items() if getattr(fit.settings, name) is None}
     return free | {"hash": fit.settings.hashes}
 
 
-def points_of(grid: dict[str, tuple[Any, ...]], search: str, seed: int) -> list[Point]:
-    """Return all points of a grid (`grid`) or a number of different ones, in a random order."""
+def points_of(grid: dict[str, tuple[Any, ...]], search: str, seed: int) -> list[GridPoint]:
+    """Return all points of a grid in a random order, or the first of them. search: `grid` or a number."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     order = np.random.default_rng(seed).permutation(len(points))
-    return [points[place] for place in (order if search == "grid" else order[: int(search)])]
+    return [points[index] for index in (order if search == "grid" else order[: int(search)])]
 
 
 class _Trials:
@@ -82,19 +82,19 @@ class _Trials:
         )
         self.numbers: dict[str, int] = {}
         for trial in self.study.get_trials(states=(self.states.RUNNING, self.states.WAITING)):
-            # Whoever ran it was interrupted; the same point is tried again and finds its checkpoints.
+            # It was interrupted; the same point is tried again and goes on from its checkpoints.
             self.study.tell(trial.number, state=self.states.FAIL)
 
-    def begin(self, point: Point) -> None:
-        """Note that a point is being tried, unless it has been."""
+    def begin(self, point: GridPoint) -> None:
+        """Record that a trial of a point begins, unless it is complete."""
         if any(trial.params == point for trial in self.study.get_trials(states=(self.states.COMPLETE,))):
             return
         self.study.enqueue_trial(point)
-        self.numbers[fingerprint_of(point)] = self.study.ask(self.grid).number
+        self.numbers[sha256_of_json(point)] = self.study.ask(self.grid).number
 
-    def end(self, point: Point, score: float) -> None:
-        """Note how good the point was."""
-        number = self.numbers.pop(fingerprint_of(point), None)
+    def end(self, point: GridPoint, score: float) -> None:
+        """Record the score of a point."""
+        number = self.numbers.pop(sha256_of_json(point), None)
         if number is not None:
             self.study.tell(number, score)
 

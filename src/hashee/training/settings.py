@@ -1,4 +1,4 @@
-"""Everything that a fit can be told; the command line and Python share these fields."""
+"""Settings of a fit; the command line and Python share these fields."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from hashee.data import Columns, Recipe, TaskData, load_task
 from hashee.errors import InputError
 from hashee.tables.buckets import MOST_BUCKETS
 from hashee.tables.choices import MOST_RARITY, Movement, Prior, Signal
-from hashee.training.distillation import Distillation
 
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
 MACS, TIME = "macs", "time"
@@ -20,14 +19,29 @@ EMBEDDED = "minilm"
 
 
 @dataclass(frozen=True)
+class Distillation:
+    """Weights of a teacher in the loss of its student; the targets have the weight 1 - logits."""
+
+    logits: float = 0.0
+    """Weight of the distance from the teacher's logits."""
+    temperature: float = 2.0
+    """Divides the logits of both before they are compared."""
+    hidden: float = 0.0
+    """Weight of the distance from the teacher's hidden states, which is added."""
+
+    def __bool__(self) -> bool:
+        return self.logits > 0 or self.hidden > 0
+
+
+@dataclass(frozen=True)
 class FitSettings:
-    """What to fit, how, and where to; what is said of a field is its option's help, and docs/fitting.md says more."""
+    """What to fit, how, and where to write it; the text of a field is the help of its option."""
 
     task: Annotated[str | Path | TaskData, "sst2, mrpc, ...; or a file or folder of texts."]
     output: Annotated[Path, "Folder for what is fitted."]
     data: Annotated[Path | None, "Folder of the files of a named task."] = None
     dev: Annotated[Path | None, "File to choose the best model by."] = None
-    test: Annotated[Path | None, "File to measure the chosen model on."] = None
+    test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
@@ -48,11 +62,11 @@ class FitSettings:
     rarity: Annotated[float, "Importance: power of surprisal."] = 1.0
     table: Annotated[Path | None, "Folder of a table to use, instead of --hash."] = None
 
-    method: Annotated[str, "How it is made cheap."] = "hash-exits"
+    method: Annotated[str, "How the model is made cheaper."] = "hash-exits"
     warm_start: Annotated[bool, "Start from the dense model."] = True
     dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
     distill: Annotated[float, "Its weight in loss."] = 0.0
-    temperature: Annotated[float, "Softens its answers."] = 2.0
+    temperature: Annotated[float, "Softens its logits."] = 2.0
     distill_hidden: Annotated[float, "Weight of its hidden states."] = 0.0
 
     learning_rate: Annotated[float | None, "Default, and of the next five: the task's."] = None
@@ -65,8 +79,8 @@ class FitSettings:
     tokens: Annotated[int, "Tokens run at once."] = 8192
     bf16: Annotated[bool, "Train in bfloat16 mixed precision."] = False
 
-    eval_steps: Annotated[int | None, "Steps between looks at dev; default: epoch."] = None
-    patience: Annotated[int | None, "Stop after so many looks without a gain."] = None
+    eval_steps: Annotated[int | None, "Steps between evaluations; default: epoch."] = None
+    patience: Annotated[int | None, "Evaluations without a gain before it stops."] = None
     threads: Annotated[int | None, "Threads; default: the usable cores."] = None
     seed: Annotated[int, "Seed of all that is random."] = 0
     seeds: Annotated[int, "Fit with so many seeds."] = 1
@@ -114,7 +128,7 @@ class FitSettings:
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """The kinds of tables that are tried; the better on dev is kept."""
+        """The hashes that are tried, of which the best on dev is kept."""
         if self.table is not None:
             return ("table",)
         return ("frequency", "importance") if self.hash == "auto" else (self.hash,)
@@ -126,7 +140,7 @@ class FitSettings:
 
     @property
     def distillation(self) -> Distillation:
-        """How far the dense model is followed."""
+        """Weights of the dense model as a teacher."""
         return Distillation(self.distill, self.temperature, self.distill_hidden)
 
     def load_data(self) -> TaskData:
@@ -147,26 +161,26 @@ class FitSettings:
         )
 
     def recipe(self, recipe: Recipe) -> Recipe:
-        """Return a task's recipe with what was said otherwise."""
-        said = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        return replace(recipe, **{name: value for name, value in said.items() if value is not None})
+        """Return a task's recipe with the fields that are set here."""
+        given = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        return replace(recipe, **{name: value for name, value in given.items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; data that were given become their name and fingerprint."""
+        """Return the fields as JSON values; a `TaskData` becomes its name and fingerprint."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if isinstance(self.task, TaskData):
             values["task"] = {"name": self.task.task.name, "fingerprint": self.task.fingerprint}
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     def differences(self, stored: Mapping[str, Any]) -> list[str]:
-        """Say where these settings differ from stored ones in what changes the result."""
-        mine = self.to_dict()
-        # A run that was begun before there was a setting had what is its default now.
+        """Return a line for each field that differs from stored settings and changes the result."""
+        own = self.to_dict()
+        # A run that is older than a setting ran with its default.
         defaults = {field.name: field.default for field in fields(self)}
         return [
-            f"{name} was {stored.get(name)!r} and is now {mine[name]!r}"
-            for name in mine
-            if name not in INDIFFERENT and stored.get(name, defaults.get(name)) != mine[name]
+            f"{name} was {stored.get(name)!r} and is now {own[name]!r}"
+            for name in own
+            if name not in INDIFFERENT and stored.get(name, defaults.get(name)) != own[name]
         ]
 
 
@@ -186,7 +200,7 @@ PANELS = {
 """Options by panel of the help; docs/fitting.md says more of each."""
 
 INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
-"""Fields that do not change what is fitted."""
+"""Fields that do not change the fitted model."""
 
 _RANGES: dict[str, tuple[float, float]] = {
     "limit": (1, math.inf),

@@ -1,4 +1,4 @@
-"""The stages of a fit: the dense model, an exit table, and the hashed model, each made once and found again."""
+"""The stages of a fit: the dense model, the exit table and the model with exits, each made once and then reused."""
 
 import copy
 import time
@@ -12,24 +12,23 @@ from hashee.data import Examples, Recipe, TaskData
 from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError, TableError
+from hashee.files import read_json, sha256_of_json, write_json
 from hashee.hf.convert import convert
 from hashee.hf.opening import read_table
 from hashee.tables.table import ExitTable, tokenizer_fingerprint
 from hashee.training.backbone import Backbone, open_backbone, weights_fingerprint
 from hashee.training.evaluation import logits_for, scores
-from hashee.training.json_files import fingerprint_of, read_json, write_json
 from hashee.training.objective import Objective, TargetLoss, objective_for
 from hashee.training.outputs import Need
 from hashee.training.processes import Processes
-from hashee.training.resources import check_space
 from hashee.training.settings import FitSettings
 from hashee.training.stage import Stage, StageRecord, run_stage
 from hashee.training.tables import TableInputs, refuse_impossible, table_for
 from hashee.training.teacher import RunningTeacher, StoredLogits, Teacher, teacher_logits
-from hashee.training.trainer import Job
+from hashee.training.trainer import TrainingJob
 
 WORK = "work"
-"""Folder, in the output, of what is only needed until the fit is finished."""
+"""Sub-folder of the output for files that are only needed until the fit is finished."""
 DENSE = "dense"
 
 
@@ -38,7 +37,7 @@ class Dense:
     """The fitted dense model."""
 
     backbone: Backbone
-    """Where it is; the hashed model keeps the first `depth` layers of it."""
+    """How to open it; the hashed model keeps its first `depth` layers."""
     record: StageRecord | None
     """How it was fitted, if it was fitted here."""
 
@@ -48,7 +47,7 @@ class Candidate:
     """A model that was fitted, with exits or by another method."""
 
     hash: str
-    """Kind of its table, or what else tells it from the other candidates."""
+    """The hash that built its table, or what else tells it from the other candidates."""
     folder: Path
     table: ExitTable | None
     """None for methods without one."""
@@ -57,7 +56,7 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """The measure on dev that it is chosen by."""
+        """The metric on dev that it is chosen by."""
         return self.record.dev["score"]
 
 
@@ -81,11 +80,11 @@ class Fit:
             )
         start = self.given if settings.warm_start else None
         self.backbone = start or open_backbone(settings.backbone, data.task, depth)
-        theirs = (self.given or self.backbone).tokenizer
-        if tokenizer_fingerprint(self.backbone.tokenizer) != tokenizer_fingerprint(theirs):
+        other = (self.given or self.backbone).tokenizer
+        if tokenizer_fingerprint(self.backbone.tokenizer) != tokenizer_fingerprint(other):
             raise InputError(f"{settings.dense} and the backbone {settings.backbone} have different tokenizers")
         self.encoder = self.backbone.encoder(settings.max_length)
-        # It is saved with the models, which are then used on texts that are cut where those of training were.
+        # It is saved with the models, so that texts are cut in use where they were cut in training.
         self.backbone.tokenizer.model_max_length = self.encoder.max_length
 
     def _given_dense(self, depth: int | None) -> Backbone:
@@ -112,32 +111,33 @@ class Fit:
 
     @cached_property
     def dev(self) -> Tokenized:
-        """The examples that models are chosen by."""
+        """The examples that models are chosen by, tokenized."""
         if not len(self.data.dev) or self.data.dev.targets is None:
             raise InputError(f"{self.data.task.name} has no labelled dev examples to choose the best model by")
         return self.encoder(self.data.dev)
 
-    def measure(self, model: Any, encoded: Tokenized, examples: Examples) -> dict[str, float]:
-        """Return a model's measures on a split; all processes call it together."""
+    def metrics(self, model: Any, encoded: Tokenized, examples: Examples) -> dict[str, float]:
+        """Return a model's metrics on a split; all processes call it together."""
         return scores(self.data.task, logits_for(model, encoded, self.processes), examples.targets or ())
 
     def dense(self) -> Dense:
-        """Fit the dense model on the packed engine and write it as an ordinary Hugging Face model, or find it."""
+        """Fit the dense model on the packed engine and write it as an ordinary Hugging Face model, or reuse it."""
         if self.given is not None:
             return Dense(self.given, None)
         model = self.backbone.load(self.settings.seed)
-        # Where it will be trained is where time is taken.
+        # Speed-ups are timed on the device that it will be trained on.
         model.to(self.processes.device)
         self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
         stage = self._stage(self.folder / DENSE, model)
-        record = self._run(stage, replace(self._job("dense", self.backbone.packed(model)), saved=model))
+        job = replace(self._job("dense", self.backbone.packed(model)), saved=model)
+        record = run_stage(stage, job, self.settings, self.processes)
         return Dense(open_backbone(str(stage.folder), self.data.task, self.backbone.depth), record)
 
-    def hashed(self, kind: str, dense: Dense | None, folder: Path) -> Candidate:
-        """Fit a model with exits by a kind of table into a folder."""
+    def hashed(self, hash: str, dense: Dense | None, folder: Path) -> Candidate:
+        """Fit a model with exits by a hash into a folder."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
-        table, seconds = self._table(kind, folder / "table", dense, model)
+        table, seconds = self._table(hash, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
         objective, teacher = None, None
         depends: dict[str, Any] = {"table": table.fingerprint}
@@ -148,29 +148,30 @@ class Fit:
             teacher, fingerprint = self._teacher(dense, objective)
             depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
             depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
-        job = self._job(f"hashed by {kind}", hashed, objective, teacher)
-        record = self._run(self._stage(folder, model, depends), job)
-        return Candidate(kind, folder, table, record, seconds)
+        job = self._job(f"hashed by {hash}", hashed, objective, teacher)
+        record = run_stage(self._stage(folder, model, depends), job, self.settings, self.processes)
+        return Candidate(hash, folder, table, record, seconds)
 
-    def _table(self, kind: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
-        """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
+    def _table(self, hash: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
+        """Return a table, made once for all processes and resumed runs, and the seconds that it took."""
         fitted = model if dense is None or self.settings.warm_start else dense.backbone.load()
         names = ("speedup", "speedup_by", "num_buckets", "min_exit", "seed", "table", "max_length")
-        steadied = ("signal", "signed", "prior", "pseudo_counts", "rarity")
-        depends = {name: str(getattr(self.settings, name)) for name in (*names, *steadied)}
-        depends |= {"kind": kind, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}
+        importance = ("signal", "signed", "prior", "pseudo_counts", "rarity")
+        depends = {name: str(getattr(self.settings, name)) for name in (*names, *importance)}
+        # Fingerprints of tables that were made before have the hash under this name.
+        depends |= {"kind": hash, "data": self.data.fingerprint, "weights": weights_fingerprint(fitted)}
 
         def make() -> float:
             made = read_json(folder / "made.json")
-            if made is not None and made.get("fingerprint") == fingerprint_of(depends):
+            if made is not None and made.get("fingerprint") == sha256_of_json(depends):
                 with suppress(TableError):  # damaged: make it again
                     ExitTable.load(folder)
                     return float(made["seconds"])
             began = time.monotonic()
             cache = None if dense is None else Path(dense.backbone.source)
             inputs = self._table_inputs(cache if cache and cache.is_dir() else None)
-            table_for(kind, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
-            made = {"fingerprint": fingerprint_of(depends), "seconds": time.monotonic() - began}
+            table_for(hash, self.settings, inputs, fitted.to(self.processes.device)).save(folder)
+            made = {"fingerprint": sha256_of_json(depends), "seconds": time.monotonic() - began}
             write_json(folder / "made.json", made)
             return float(made["seconds"])
 
@@ -181,11 +182,11 @@ class Fit:
         return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
     def _teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
-        """Return the dense model as a teacher of what an objective needs, and a fingerprint of what it depends on."""
-        # A model that was given may be deeper than what is kept of it; as a teacher it is used whole.
+        """Return the dense model as a teacher, with the outputs that an objective needs, and a fingerprint of it."""
+        # A model that was given may be deeper than what is kept of it; all its layers teach.
         teacher = dense.backbone.load(depth=dense.backbone.layers)
         depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
-        fingerprint = fingerprint_of(depends | {"max_length": self.encoder.max_length})
+        fingerprint = sha256_of_json(depends | {"max_length": self.encoder.max_length})
         packed = dense.backbone.packed(teacher).to(self.processes.device)
         if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
             return RunningTeacher(packed, objective.needs), fingerprint
@@ -194,7 +195,7 @@ class Fit:
         return StoredLogits(logits, self.train.starts), fingerprint
 
     def _stage(self, folder: Path, start: Any, more: dict[str, Any] | None = None) -> Stage:
-        """Say what a training from these weights depends on."""
+        """Return a stage with everything that a training from these weights depends on."""
         names = ("seed", "tokens", "bf16", "eval_steps", "patience")
         depends = {name: getattr(self.settings, name) for name in names} | {
             "data": self.data.fingerprint,
@@ -206,8 +207,10 @@ class Fit:
         }
         return Stage(folder, depends | (more or {}))
 
-    def _job(self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None) -> Job:
-        return Job(
+    def _job(
+        self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None
+    ) -> TrainingJob:
+        return TrainingJob(
             title=title,
             model=model,
             saved=model,
@@ -216,10 +219,23 @@ class Fit:
             objective=objective or TargetLoss(type_of(self.data.task)),
             recipe=self.recipe,
             seed=self.settings.seed,
-            measure=lambda trained: self.measure(trained, self.dev, self.data.dev),
+            dev_metrics=lambda trained: self.metrics(trained, self.dev, self.data.dev),
             teacher=teacher,
         )
 
-    def _run(self, stage: Stage, job: Job) -> StageRecord:
-        self.processes.main_only(lambda: check_space(stage.folder, job.model))
-        return run_stage(stage, job, self.settings, self.processes)
+
+@dataclass(frozen=True)
+class Choice:
+    """Models that a method fitted, of which the best on dev is kept."""
+
+    fit: Fit
+    candidates: list[Candidate]
+    search: dict[str, Any] | None = None
+    """The grid that was searched, and the dev metrics of each trial."""
+    dense: Dense | None = None
+    """The dense model that they started from or are compared with, if there is one."""
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the best score on dev; the first of equals."""
+        return max(self.candidates, key=lambda candidate: candidate.score)

@@ -1,4 +1,4 @@
-"""Teachers: a dense model's logits for the training examples, computed once and kept, or the model itself."""
+"""Teachers: a dense model's logits for the training examples, computed once and stored, or the model itself."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 class Teacher(Protocol):
-    """Whoever says of a batch what the model should."""
+    """Gives the outputs that a student learns from."""
 
     def outputs(self, batch: Batch) -> Outputs:
         """Return the teacher's outputs, on the device of the batch."""
@@ -28,7 +28,7 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True)
 class StoredLogits:
-    """A teacher's logits, computed before; it has no hidden states to show."""
+    """A teacher's logits, computed in advance; hidden states are not stored."""
 
     logits: list[Array]
     """(labels,) for each training example, or for tags (words, labels)."""
@@ -36,7 +36,7 @@ class StoredLogits:
     """For tags: the first token of each word, -1 for a word that was cut off; (words,) for each example."""
 
     def outputs(self, batch: Batch) -> Outputs:
-        """Look the logits of the examples up."""
+        """Return the stored logits of the examples."""
         rows = [self.logits[index] for index in batch.indices]
         if self.starts is None:
             found = np.stack(rows)
@@ -48,7 +48,7 @@ class StoredLogits:
 
 @dataclass(frozen=True)
 class RunningTeacher:
-    """A model that is asked in every step: what it would take to keep all hidden states is too much."""
+    """A model that runs in every step, because the hidden states of all examples are too many to store."""
 
     model: Any
     needs: Need

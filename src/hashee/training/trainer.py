@@ -2,36 +2,33 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
+from torch.utils.data import DataLoader, Sampler
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from hashee.data import Recipe
 from hashee.data.tokenized import Tokenized
 from hashee.errors import HasheeError, InputError
-from hashee.training.checkpoints import Checkpoints
-from hashee.training.interruption import Interruption
+from hashee.training.callbacks import SCORE, SECONDS, DropoutSeed, Patience, Progress, StopWhenRequested
 from hashee.training.objective import Objective
 from hashee.training.outputs import Batch, Need, batch_of, outputs_of
 from hashee.training.processes import Processes
-from hashee.training.progress import Progress
 from hashee.training.settings import FitSettings
-from hashee.training.steps import Steps, share_of_step
+from hashee.training.stopping import StopRequest
 from hashee.training.teacher import Teacher
-
-SCORE = "eval_score"
-SECONDS = "eval_elapsed_seconds"
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What is trained, on what, and how its quality is measured."""
 
     title: str
@@ -43,8 +40,8 @@ class Job:
     objective: Objective
     recipe: Recipe
     seed: int
-    measure: Callable[[Any], dict[str, float]]
-    """From the model to its measures on dev, `score` among them; all processes call it together."""
+    dev_metrics: Callable[[Any], dict[str, float]]
+    """From the model to its metrics on dev, `score` among them; all processes call it together."""
     teacher: Teacher | None = None
 
     def __post_init__(self) -> None:
@@ -54,10 +51,70 @@ class Job:
             raise InputError("the objective follows a teacher, and there is none; name a fitted model (dense=...)")
 
 
-class StepTrainer(Trainer):
-    """The Trainer's loop, optimizer, schedule, checkpoints and processes; one item of its data is one step."""
+class Steps(Sampler[list[int]]):
+    """The examples of each step of an epoch, in a new random order every epoch.
 
-    def __init__(self, job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
+    All of it is a function of seed and epoch, so any number of processes takes the same steps, and a resumed run goes
+    on with the same. Rows are packed without padding, so grouping texts by length would only make steps less random.
+    """
+
+    def __init__(self, examples: int, batch_size: int, seed: int) -> None:
+        self.examples = examples
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, which decides the order; the Trainer calls it."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.examples)
+        for first in range(0, self.examples, self.batch_size):
+            yield order[first : first + self.batch_size].tolist()
+
+    def __len__(self) -> int:
+        return (self.examples + self.batch_size - 1) // self.batch_size
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process does of a step."""
+
+    micro_batches: list[list[int]]
+    """Indices of the examples that go through the model together."""
+    counted: bool
+    """False if there were fewer examples than processes: this one runs an example whose gradient does not count."""
+
+
+def share_of_step(step: Sequence[int], lengths: NDArray[np.int64], rank: int, count: int, tokens: int) -> Share:
+    """Give each process equally many examples (one more for the first ones) of like cost, cut into micro-batches.
+
+    lengths: (all examples,) tokens of each. tokens: of a micro-batch at the most; a longer text is one of its own.
+    """
+    # Dealt in rounds of alternating direction, so that no process always gets the longer one.
+    ranked = sorted(step, key=lambda index: (-int(lengths[index]), index))
+    mine = [
+        index
+        for number, index in enumerate(ranked)
+        if (number % count if number // count % 2 == 0 else count - 1 - number % count) == rank
+    ]
+    counted = bool(mine)
+    micro_batches: list[list[int]] = []
+    room = 0
+    for index in mine or ranked[-1:]:
+        if not micro_batches or lengths[index] > room:
+            micro_batches.append([])
+            room = tokens
+        micro_batches[-1].append(index)
+        room -= int(lengths[index])
+    return Share(micro_batches, counted)
+
+
+class StepTrainer(Trainer):
+    """The Trainer with its loop, optimizer, schedule, checkpoints and processes; its data loader yields whole steps."""
+
+    def __init__(self, job: TrainingJob, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
         self.job = job
         self.processes = processes
         self.tokens = settings.tokens
@@ -65,19 +122,18 @@ class StepTrainer(Trainer):
         self.items = job.train.items
         self.started = time.monotonic()
         self.seconds_before = 0.0
-        self.interruption = Interruption(len(Steps(len(job.train), job.recipe.batch_size, job.seed)))
+        self.stop_request = StopRequest()
         super().__init__(
             model=job.model,
             args=training_arguments(job, settings, processes, checkpoints),
             train_dataset=range(len(job.train)),
-            eval_dataset=range(1),  # ours is in `job.measure`
+            eval_dataset=range(1),  # `evaluate` calls `job.dev_metrics`
             callbacks=[
-                _OwnSeed(job.seed, processes),
+                DropoutSeed(job.seed, processes),
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
-                self.interruption,
-                Checkpoints(checkpoints, processes),
-                _Clock(self),
+                StopWhenRequested(self.stop_request, len(Steps(len(job.train), job.recipe.batch_size, job.seed))),
+                _ElapsedSeconds(self),
             ],
         )
         self.remove_callback(PrinterCallback)
@@ -94,7 +150,7 @@ class StepTrainer(Trainer):
         )
 
     def collated(self, step: list[int]) -> dict[str, Any]:
-        """Return this process's share of a step as micro-batches, and how many answers the whole step has."""
+        """Return this process's share of a step as micro-batches, and how many predictions the whole step has."""
         share = share_of_step(step, self.lengths, self.processes.rank, self.processes.count, self.tokens)
         return {
             "micro_batches": [batch_of(self.job.train, indices) for indices in share.micro_batches],
@@ -103,7 +159,7 @@ class StepTrainer(Trainer):
         }
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Accumulate the gradients of one step and return its mean loss, times processes over this one's part."""
+        """Accumulate the gradients of one step and return this process's part of the mean loss, times the processes."""
         model.train()
         # Gradients are averaged over processes, which may hold different numbers of predictions.
         scale = inputs["counted"] * self.processes.count / max(inputs["items"], 1)
@@ -126,17 +182,17 @@ class StepTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Measure quality on dev."""
-        with _as_it_will_run(self.model):
-            found = self.job.measure(self.model)
-        measures = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
-        measures[SECONDS] = self.seconds_before + time.monotonic() - self.started
-        self.log(dict(measures))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measures)
-        return measures
+        """Evaluate the model on dev."""
+        with _full_precision(self.model):
+            found = self.job.dev_metrics(self.model)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        metrics[SECONDS] = self.seconds_before + time.monotonic() - self.started
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Stop when the loss is no number any more: nothing good comes after that."""
+        """Raise when the loss is no longer finite, from which no training recovers."""
         loss = logs.get("loss", 0.0)
         if not math.isfinite(loss):
             raise HasheeError(
@@ -146,12 +202,14 @@ class StepTrainer(Trainer):
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Leave counting to `hashee.hf.flops`, which knows about exits."""
+        """Count nothing: `hashee.hf.flops` does, which knows about exits."""
         return 0
 
 
-def training_arguments(job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> TrainingArguments:
-    """Translate a recipe into the Trainer's words."""
+def training_arguments(
+    job: TrainingJob, settings: FitSettings, processes: Processes, checkpoints: Path
+) -> TrainingArguments:
+    """Return a recipe as the Trainer's arguments."""
     recipe = job.recipe
     steps = math.ceil(recipe.epochs * len(Steps(len(job.train), recipe.batch_size, 0)))
     cadence = "epoch" if settings.eval_steps is None else "steps"
@@ -186,13 +244,13 @@ def training_arguments(job: Job, settings: FitSettings, processes: Processes, ch
         ddp_broadcast_buffers=False,
     )
     if arguments.n_gpu > 1:
-        # Without a launcher the Trainer would spread batches over threads, which is slow; torchrun is the way.
+        # Without a launcher the Trainer would spread batches over threads, which is slow; use torchrun instead.
         arguments._n_gpu = 1
     return arguments
 
 
 @contextmanager
-def _as_it_will_run(model: Any) -> Iterator[None]:
+def _full_precision(model: Any) -> Iterator[None]:
     """Take away the autocast that accelerate puts around `forward`: quality is measured in full precision."""
     wrapped = model.__dict__.pop("forward", None)
     try:
@@ -202,35 +260,8 @@ def _as_it_will_run(model: Any) -> Iterator[None]:
             model.forward = wrapped
 
 
-class Patience(TrainerCallback):
-    """Stops when dev has not got better for a number of evaluations; all it knows is in the Trainer's history."""
-
-    def __init__(self, evaluations: int) -> None:
-        self.evaluations = evaluations
-
-    def is_exhausted(self, state: TrainerState) -> bool:
-        """Say whether the best score is that many evaluations old."""
-        scores = [row[SCORE] for row in state.log_history if SCORE in row]
-        return bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= self.evaluations
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for an end where it is due."""
-        if self.is_exhausted(state):
-            control.should_training_stop = True
-
-
-class _OwnSeed(TrainerCallback):
-    """Seeds dropout when training begins, whatever was computed before; each process draws its own."""
-
-    def __init__(self, seed: int, processes: Processes) -> None:
-        self.seed = (seed + 1_000_003 * processes.rank) % 2**32
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        set_seed(self.seed)
-
-
-class _Clock(TrainerCallback):
-    """Notes, when training begins, how long it took before it was interrupted, if it was."""
+class _ElapsedSeconds(TrainerCallback):
+    """Reads, when training begins, how long a resumed training took before."""
 
     def __init__(self, trainer: StepTrainer) -> None:
         self.trainer = trainer
@@ -241,7 +272,7 @@ class _Clock(TrainerCallback):
 
 
 class _StepLoader(DataLoader[Any]):
-    """Hands the epoch on to the steps."""
+    """Tells the sampler which epoch it is."""
 
     def set_epoch(self, epoch: int) -> None:
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from hashee.training.processes import Processes
 from hashee.training.replacing import replaced_model
 from hashee.training.resources import running_at_once, writing_to
 from hashee.training.settings import FitSettings
-from hashee.training.trainer import SCORE, SECONDS, Job, Patience, StepTrainer
+from hashee.training.trainer import SCORE, SECONDS, TrainingJob, Patience, StepTrainer
 
 RECORD = "stage.json"
 STARTED = "started.json"
@@ -65,7 +65,7 @@ class StageRecord:
     """Loss and dev score by step."""
 
 
-def run_stage(stage: Stage, job: Job, settings: FitSettings, processes: Processes) -> StageRecord:
+def run_stage(stage: Stage, job: TrainingJob, settings: FitSettings, processes: Processes) -> StageRecord:
     """Train a model and write the best on dev to the stage's folder, unless it is there already."""
     done = processes.main_only(stage.finished)
     if done is not None:
@@ -128,7 +128,7 @@ def _record(stage: Stage, state: TrainerState) -> StageRecord:
     )
 
 
-def _keep(stage: Stage, record: StageRecord, job: Job) -> None:
+def _keep(stage: Stage, record: StageRecord, job: TrainingJob) -> None:
     with replaced_model(stage.folder, RECORD) as incoming:
         job.saved.save_pretrained(incoming)
         job.tokenizer.save_pretrained(incoming)

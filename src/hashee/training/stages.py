@@ -25,7 +25,7 @@ from hashee.training.settings import FitSettings
 from hashee.training.stage import Stage, StageRecord, run_stage
 from hashee.training.tables import TableInputs, refuse_impossible, table_for
 from hashee.training.teacher import RunningTeacher, StoredLogits, Teacher, teacher_logits
-from hashee.training.trainer import Job
+from hashee.training.trainer import TrainingJob
 
 WORK = "work"
 """Folder, in the output, of what is only needed until the fit is finished."""
@@ -40,6 +40,8 @@ class Dense:
     """Where it is; the hashed model keeps the first `depth` layers of it."""
     record: StageRecord | None
     """How it was fitted, if it was fitted here."""
+    passes: float = 0.0
+    """Over the training examples, if it was fitted here."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,27 @@ class Candidate:
     """None for methods without one."""
     record: StageRecord
     table_seconds: float
+    passes: float = 0.0
+    """Over the training examples, in all stages on the way to it."""
 
     @property
     def score(self) -> float:
         """The measure on dev that it is chosen by."""
         return self.record.dev["score"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model with a table before it is trained, and what it is trained for."""
+
+    model: Any
+    table: ExitTable
+    seconds: float
+    """That making the table took."""
+    objective: Objective
+    teacher: Teacher | None
+    depends: dict[str, Any]
+    """What the trained model depends on beyond its weights and the settings."""
 
 
 class Fit:
@@ -96,6 +114,12 @@ class Fit:
             )
         return given
 
+    def with_settings(self, **changes: Any) -> "Fit":
+        """Return the same fit with some settings changed that do not concern data, backbone or output."""
+        other = copy.copy(self)
+        other.settings = replace(self.settings, **changes)
+        return other
+
     def with_recipe(self, recipe: Recipe) -> "Fit":
         """Return the same fit with another recipe for its hashed models."""
         other = copy.copy(self)
@@ -128,17 +152,27 @@ class Fit:
         # Where it will be trained is where time is taken.
         model.to(self.processes.device)
         self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
-        stage = self._stage(self.folder / DENSE, model)
-        record = self._run(stage, replace(self._job("dense", self.backbone.packed(model)), saved=model))
-        return Dense(open_backbone(str(stage.folder), self.data.task, self.backbone.depth), record)
+        folder = self.folder / DENSE
+        record = self.train_into(folder, replace(self.job("dense", self.backbone.packed(model)), saved=model))
+        fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
+        return Dense(fitted, record, self.recipe.epochs)
 
     def hashed(self, kind: str, dense: Dense | None, folder: Path) -> Candidate:
         """Fit a model with exits by a kind of table into a folder."""
+        made = self.converted(kind, dense, folder)
+        job = self.job(f"hashed by {kind}", made.model, made.objective, made.teacher)
+        record = self.train_into(folder, job, made.depends)
+        passes = self.recipe.epochs + (dense.passes if dense is not None and self.settings.warm_start else 0.0)
+        return Candidate(kind, folder, made.table, record, made.seconds, passes)
+
+    def converted(self, kind: str, dense: Dense | None, folder: Path) -> Converted:
+        """Make a table, kept in a folder, and a model with it that starts from the dense one or the backbone."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
         table, seconds = self._table(kind, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
-        objective, teacher = None, None
+        objective: Objective = TargetLoss(self.data.task.kind)
+        teacher = None
         depends: dict[str, Any] = {"table": table.fingerprint}
         distillation = self.settings.distillation
         if distillation and dense is not None:
@@ -147,9 +181,7 @@ class Fit:
             teacher, fingerprint = self._teacher(dense, objective)
             depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
             depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
-        job = self._job(f"hashed by {kind}", hashed, objective, teacher)
-        record = self._run(self._stage(folder, model, depends), job)
-        return Candidate(kind, folder, table, record, seconds)
+        return Converted(hashed, table, seconds, objective, teacher, depends)
 
     def _table(self, kind: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
         """Return a table, made once and kept, so that all processes and a resumed run have the very same."""
@@ -192,21 +224,11 @@ class Fit:
         logits = teacher_logits(path, fingerprint, packed, self.train, self.processes)
         return StoredLogits(logits, self.train.starts), fingerprint
 
-    def _stage(self, folder: Path, start: Any, more: dict[str, Any] | None = None) -> Stage:
-        """Say what a training from these weights depends on."""
-        names = ("seed", "tokens", "bf16", "eval_steps", "patience")
-        depends = {name: getattr(self.settings, name) for name in names} | {
-            "data": self.data.fingerprint,
-            "metric": self.data.task.metric,
-            "tokenizer": tokenizer_fingerprint(self.backbone.tokenizer),
-            "max_length": self.encoder.max_length,
-            "start": weights_fingerprint(start),
-            "recipe": asdict(self.recipe),
-        }
-        return Stage(folder, depends | (more or {}))
-
-    def _job(self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None) -> Job:
-        return Job(
+    def job(
+        self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None
+    ) -> TrainingJob:
+        """Return a training of a model on the training examples by the recipe, judged on dev."""
+        return TrainingJob(
             title=title,
             model=model,
             saved=model,
@@ -215,10 +237,23 @@ class Fit:
             objective=objective or TargetLoss(self.data.task.kind),
             recipe=self.recipe,
             seed=self.settings.seed,
-            measure=lambda trained: self.measure(trained, self.dev, self.data.dev),
+            metrics=lambda trained: self.measure(trained, self.dev, self.data.dev),
             teacher=teacher,
         )
 
-    def _run(self, stage: Stage, job: Job) -> StageRecord:
-        self.processes.main_only(lambda: check_space(stage.folder, job.model))
-        return run_stage(stage, job, self.settings, self.processes)
+    def train_into(self, folder: Path, job: TrainingJob, more: dict[str, Any] | None = None) -> StageRecord:
+        """Run a training and write the best on dev to a folder, unless it is there already.
+
+        more: what the trained model depends on beyond its weights, the data, the recipe and the settings.
+        """
+        names = ("seed", "tokens", "bf16", "eval_steps", "patience")
+        depends = {name: getattr(self.settings, name) for name in names} | {
+            "data": self.data.fingerprint,
+            "metric": self.data.task.metric,
+            "tokenizer": tokenizer_fingerprint(self.backbone.tokenizer),
+            "max_length": self.encoder.max_length,
+            "start": weights_fingerprint(job.saved),
+            "recipe": asdict(job.recipe),
+        }
+        self.processes.main_only(lambda: check_space(folder, job.model))
+        return run_stage(Stage(folder, depends | (more or {})), job, self.settings, self.processes)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ SECONDS = "eval_elapsed_seconds"
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What is trained, on what, and how its quality is measured."""
 
     title: str
@@ -43,9 +43,11 @@ class Job:
     objective: Objective
     recipe: Recipe
     seed: int
-    measure: Callable[[Any], dict[str, float]]
+    metrics: Callable[[Any], dict[str, float]]
     """From the model to its measures on dev, `score` among them; all processes call it together."""
     teacher: Teacher | None = None
+    callbacks: tuple[TrainerCallback, ...] = ()
+    """What else is to happen while it trains, such as a schedule of the method's own."""
 
     def __post_init__(self) -> None:
         if Need.LABELS in self.objective.needs and self.train.targets is None:
@@ -57,7 +59,7 @@ class Job:
 class StepTrainer(Trainer):
     """The Trainer's loop, optimizer, schedule, checkpoints and processes; one item of its data is one step."""
 
-    def __init__(self, job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
+    def __init__(self, job: TrainingJob, settings: FitSettings, processes: Processes, checkpoints: Path) -> None:
         self.job = job
         self.processes = processes
         self.tokens = settings.tokens
@@ -70,11 +72,12 @@ class StepTrainer(Trainer):
             model=job.model,
             args=training_arguments(job, settings, processes, checkpoints),
             train_dataset=range(len(job.train)),
-            eval_dataset=range(1),  # ours is in `job.measure`
+            eval_dataset=range(1),  # ours is in `job.metrics`
             callbacks=[
                 _OwnSeed(job.seed, processes),
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
+                *job.callbacks,
                 self.interruption,
                 Checkpoints(checkpoints, processes),
                 _Clock(self),
@@ -111,7 +114,8 @@ class StepTrainer(Trainer):
         for number, micro_batch in enumerate(inputs["micro_batches"]):
             is_last = number == len(inputs["micro_batches"]) - 1
             with nullcontext() if is_last else self.accelerator.no_sync(model):
-                loss = self._loss(model, micro_batch.to(self.args.device)) * scale
+                batch = replace(micro_batch.to(self.args.device), step=self.state.global_step)
+                loss = self._loss(model, batch) * scale
                 self.accelerator.backward(loss)
             total += loss.detach()
         return total
@@ -128,7 +132,7 @@ class StepTrainer(Trainer):
     ) -> dict[str, float]:
         """Measure quality on dev."""
         with _as_it_will_run(self.model):
-            found = self.job.measure(self.model)
+            found = self.job.metrics(self.model)
         measures = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
         measures[SECONDS] = self.seconds_before + time.monotonic() - self.started
         self.log(dict(measures))
@@ -150,7 +154,7 @@ class StepTrainer(Trainer):
         return 0
 
 
-def training_arguments(job: Job, settings: FitSettings, processes: Processes, checkpoints: Path) -> TrainingArguments:
+def training_arguments(job: TrainingJob, settings: FitSettings, processes: Processes, checkpoints: Path) -> TrainingArguments:
     """Translate a recipe into the Trainer's words."""
     recipe = job.recipe
     steps = math.ceil(recipe.epochs * len(Steps(len(job.train), recipe.batch_size, 0)))

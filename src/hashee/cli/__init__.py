@@ -38,6 +38,7 @@ COMMANDS = (
         "hashee.cli.evaluate:tradeoff",
         "Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost.",
     ),
+    DeferredGroup(name="study", help="Compare methods on one footing: the paper's tables and figures.", no_args_is_help=True),
     DeferredCommand(
         "predict", "hashee.cli.predict:predict", "Answer every text of a file with a converted model, as lines of JSON."
     ),
@@ -62,6 +63,26 @@ COMMANDS[0].add_commands(
     (
         DeferredCommand("build", "hashee.cli.table:build_table", "Build an exit table and save it."),
         DeferredCommand("show", "hashee.cli.table:show_table", "Print tokens and occurrences per layer."),
+    )
+)
+STUDY = next(command for command in COMMANDS if command.name == "study")
+STUDY.add_commands(
+    (
+        DeferredCommand(
+            "run",
+            "hashee.cli.study:run",
+            "Run methods on a task, each over its whole curve, and write one result file per run.",
+        ),
+        DeferredCommand(
+            "run-all",
+            "hashee.cli.study:run_all",
+            "Run what is missing or stale of a file of runs; start it again at any time, and it goes on.",
+        ),
+        DeferredCommand(
+            "table", "hashee.cli.study:table", "Print a table of the paper with its figures beside ours."
+        ),
+        DeferredCommand("figure", "hashee.cli.study:figure", "Draw a figure of the paper from result files."),
+        DeferredCommand("list", "hashee.cli.study:list_all", "List methods, tables and figures."),
     )
 )
 COMMANDS[1].add_commands(

@@ -10,10 +10,9 @@ from hashee.data.splits import first_of_shuffled
 Limits = tuple[int | None, int | None, int | None]
 
 
-@cache
-def study_data(task: str, limits: Limits = (None, None, None)) -> TaskData:
-    """Load a task by name or path. limits: examples of train, dev and test, drawn with seed 0; None for all."""
-    data = load_task(task)
+def study_data(task: str | TaskData, limits: Limits = (None, None, None)) -> TaskData:
+    """Load a task by name or path, or take it. limits: examples of train, dev and test, drawn with seed 0."""
+    data = task if isinstance(task, TaskData) else _loaded(task)
     if not any(limits):
         return data
     train, dev = _part(data.train, limits[0]), _part(data.dev, limits[1])
@@ -22,6 +21,11 @@ def study_data(task: str, limits: Limits = (None, None, None)) -> TaskData:
     note = f"train, dev and test are {sizes} examples, drawn with seed 0"
     fingerprint = fingerprint_of(data.task, train, dev, test)
     return replace(data, train=train, dev=dev, test=test, fingerprint=fingerprint, notes=(*data.notes, note))
+
+
+@cache
+def _loaded(task: str) -> TaskData:
+    return load_task(task)
 
 
 def _part(examples: Examples, limit: int | None) -> Examples:

@@ -81,7 +81,7 @@ class AttentiveClassifier(nn.Module):
         """Return the multiply-accumulates for one sequence of so many tokens."""
         width, inner = self.narrow.in_features, self.narrow.out_features
         per_token = width * inner + 2 * inner * inner + 2 * inner
-        return length * per_token + 3 * inner * inner + inner * self.out.out_features
+        return length * per_token + width * inner + 3 * inner * inner + inner * self.out.out_features
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,22 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import hashee.study.methods
 from hashee.cost.macs import BERT_BASE, dense_macs
 from hashee.data import Examples, TaskData
 from hashee.data.encoding import Encoded
 from hashee.data.predictions import scores
 from hashee.families import adapter_for
 from hashee.study.data import study_data
+from hashee.study.methods import METHODS
 from hashee.study.results import OperatingPoint, RunResult, read_result
 from hashee.training.json_files import fingerprint_of
-from hashee.training.method import METHODS, Choice, Method, method_named
+from hashee.training.method import Choice, Method, method_named
 from hashee.training.processes import current_processes
 from hashee.training.record import hardware, versions
 from hashee.training.settings import FitSettings
@@ -33,7 +33,7 @@ class Experiment:
     """What is run: a method on a task with a backbone and a seed."""
 
     method: str
-    task: str
+    task: str | TaskData
     backbone: str = "minilm"
     seed: int = 0
     limits: tuple[int | None, int | None, int | None] = (None, None, None)
@@ -44,11 +44,13 @@ class Experiment:
     @property
     def name(self) -> str:
         """How it is called in messages."""
-        return f"{self.method} on {Path(self.task).stem}, {Path(self.backbone).name}, seed {self.seed}"
+        task = self.task.task.name if isinstance(self.task, TaskData) else Path(self.task).stem
+        return f"{self.method} on {task}, {Path(self.backbone).name}, seed {self.seed}"
 
     def fingerprint(self, data: TaskData) -> str:
         """Return what the result depends on, as one number."""
-        return fingerprint_of(asdict(self) | {"data": data.fingerprint, "backbone": Path(self.backbone).name})
+        own = {"method": self.method, "backbone": Path(self.backbone).name, "seed": self.seed, "settings": self.settings}
+        return fingerprint_of(own | {"data": data.fingerprint})
 
 
 def run_experiment(experiment: Experiment, output: Path, keep_models: bool = False) -> RunResult:
@@ -162,5 +164,3 @@ def _alone(work: Path) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
-
-assert hashee.study.methods.METHODS is METHODS  # importing the methods has registered them

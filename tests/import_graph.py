@@ -23,6 +23,7 @@ ROOMS = (
     "training",
     "evaluation",
     "bench",
+    "study",
     "cli",
 )
 """Lower rooms first; a module may import only from its own room or lower ones. `shared` is the package's root."""

@@ -20,6 +20,9 @@ BROKEN_PIPE = 1
 USER_ERROR = 2
 """Exit code for errors that the user can correct."""
 
+STUDY = DeferredGroup(
+    name="study", help="Compare methods on one footing: the paper's tables and figures.", no_args_is_help=True
+)
 COMMANDS = (
     DeferredGroup(name="table", help="Build and look at exit tables.", no_args_is_help=True),
     DeferredGroup(name="export", help="Write converted models for other runtimes.", no_args_is_help=True),
@@ -38,6 +41,7 @@ COMMANDS = (
         "hashee.cli.evaluate:tradeoff",
         "Fit models at several speed-ups, shallower ones and the dense one, and draw quality against cost.",
     ),
+    STUDY,
     DeferredCommand(
         "predict",
         "hashee.cli.predict:predict",
@@ -64,6 +68,23 @@ COMMANDS[0].add_commands(
     (
         DeferredCommand("build", "hashee.cli.table:build_table", "Build an exit table and save it."),
         DeferredCommand("show", "hashee.cli.table:show_table", "Print tokens and occurrences per layer."),
+    )
+)
+STUDY.add_commands(
+    (
+        DeferredCommand(
+            "run",
+            "hashee.cli.study:run",
+            "Run methods on a task, each over its whole curve, and write one result file per run.",
+        ),
+        DeferredCommand(
+            "run-all",
+            "hashee.cli.study:run_all",
+            "Run what is missing or stale of a file of runs; start it again at any time, and it goes on.",
+        ),
+        DeferredCommand("table", "hashee.cli.study:table", "Print a table of the paper with its figures beside ours."),
+        DeferredCommand("figure", "hashee.cli.study:figure", "Draw a figure of the paper from result files."),
+        DeferredCommand("list", "hashee.cli.study:list_all", "List methods, tables and figures."),
     )
 )
 COMMANDS[1].add_commands(

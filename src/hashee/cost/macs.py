@@ -62,6 +62,21 @@ BERT_BASE = EncoderShape(layers=12, width=768, heads=12, inner=3072)
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Multiply-accumulates of some examples; sequence exits make them differ from example to example."""
+
+    executed: Counts
+    """As the packed engine runs it; (examples,), or (examples, layers) up to each layer."""
+    paper: Counts
+    """By the paper's count; likewise."""
+
+    def at(self, layers: Counts) -> "Costs":
+        """Return what examples cost that stop after these layers. layers: (examples,) from 1."""
+        rows = np.arange(len(layers))
+        return Costs(self.executed[rows, layers - 1], self.paper[rows, layers - 1])
+
+
+@dataclass(frozen=True)
 class LayerCost:
     """Multiply-accumulates of one layer over all texts, by operation."""
 
@@ -131,16 +146,39 @@ def absorbing_saves(projected: Any, active: Any, pairs: Any, width: int, heads: 
     return plain - absorbed
 
 
+def paper_by_layer(shape: EncoderShape, n: Counts, m: Counts) -> Counts:
+    """Count each layer of each text in the plain form, as the paper does. Returns (texts, layers).
+
+    n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
+    """
+    d, h = shape.width, shape.heads
+    columns = []
+    for layer in range(1, m.shape[1]):
+        active = m[:, layer]
+        keys = np.where(active > 0, n, 0)
+        rows = active * (2 * d * d + 4 * d + feed_forward_macs(shape))
+        columns.append(rows + 2 * keys * d * d + 2 * active * keys_read(shape, layer, keys) * (d + h))
+    return shape.blocks_per_layer * np.stack(columns, axis=1)
+
+
 def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> int:
-    """Count all layers as the engine runs each text on its own on a CPU: the cheaper form of attention, unread rows
-    left out, the first layer's projections looked up where the family allows it (of cached token types).
+    """Count all layers of all texts as the engine runs them; see `executed_by_layer`."""
+    return int(executed_by_layer(shape, n, m, reads_first_row).sum())
+
+
+def executed_by_layer(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bool) -> Counts:
+    """Count each layer of each text as the engine runs that text on its own on a CPU. Returns (texts, layers).
+
+    That is the cheaper form of attention, without rows that are not read, the first layer's projections looked up where
+    the family allows it (of cached token types).
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
     if reads_first_row and shape.blocks_per_layer == 1:
         # The last layer updates the first token alone, if that has not exited.
         m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
-    d, h, total = shape.width, shape.heads, 0
+    d, h = shape.width, shape.heads
+    columns = []
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
         keys = np.where(active > 0, n, 0)
@@ -154,5 +192,5 @@ def executed_macs(shape: EncoderShape, n: Counts, m: Counts, reads_first_row: bo
         attention = keys_read(shape, layer, keys) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
         query_and_output = (1 if looked_up else 2) * d * d
         other = active * (query_and_output + 4 * d + feed_forward_macs(shape))
-        total += shape.blocks_per_layer * int((keys_and_values + attention + other).sum())
-    return total
+        columns.append(keys_and_values + attention + other)
+    return shape.blocks_per_layer * np.stack(columns, axis=1)

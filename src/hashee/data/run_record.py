@@ -72,10 +72,12 @@ class CandidateRecord:
 
     hash: str
     training: TrainingRecord
+    passes: float | None = None
+    """Over the training examples, in all stages on the way to it; None if it started from a model that was given."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate as JSON values."""
-        return {"hash": self.hash} | asdict(self.training)
+        return {"hash": self.hash} | asdict(self.training) | {"passes": self.passes}
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,14 @@ class DenseRecord:
     training: TrainingRecord | None
     """None if it was given."""
     metrics: Metrics
+    passes: float | None = None
+    """Over the training examples; None if it was given."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dense model as JSON values."""
         training = {} if self.training is None else asdict(self.training)
-        return {"folder": self.folder, "layers": self.layers} | training | {"metrics": self.metrics}
+        own = {"folder": self.folder, "layers": self.layers}
+        return own | training | {"metrics": self.metrics, "passes": self.passes}
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,8 @@ class RunRecord(Mapping[str, Any]):
     dense: DenseRecord | None = None
     candidates: list[CandidateRecord] = field(default_factory=list)
     macs: MacsRecord = field(default_factory=MacsRecord)
+    passes: float | None = None
+    """Over the training examples, in all stages on the way to the model that was kept."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Loss and dev score by step."""
     search: dict[str, Any] | None = None
@@ -173,9 +180,11 @@ class RunRecord(Mapping[str, Any]):
             dense = known["dense"]
             training = _part(TrainingRecord, dense) if "steps" in dense else None
             metrics = dense.get("metrics", {"dev": None, "test": None})
-            known["dense"] = DenseRecord(dense.get("folder", ""), dense.get("layers", 0), training, metrics)
+            folder, layers = dense.get("folder", ""), dense.get("layers", 0)
+            known["dense"] = DenseRecord(folder, layers, training, metrics, dense.get("passes"))
         known["candidates"] = [
-            CandidateRecord(each.get("hash", ""), _part(TrainingRecord, each)) for each in known.get("candidates", ())
+            CandidateRecord(each.get("hash", ""), _part(TrainingRecord, each), each.get("passes"))
+            for each in known.get("candidates", ())
         ]
         return cls(**known, more={name: value for name, value in values.items() if name not in _ORDER})
 
@@ -215,7 +224,7 @@ _PARTS: dict[str, type] = {
 }
 _ORDER = (
     *("task", "data", "backbone", "settings", "recipe", "versions", "hardware", "table", "metrics", "dense"),
-    *("candidates", "macs", "history", "search", "seconds", "best_seed", "seeds", "summary"),
+    *("candidates", "macs", "passes", "history", "search", "seconds", "best_seed", "seeds", "summary"),
 )
 """Entries of the file, as they come in it."""
 

@@ -134,6 +134,14 @@ class EncoderState:
         """Return the state of each remaining sequence's first real token in the order of `sequences`."""
         return self.hidden.index_select(0, self.plan.first_rows.index_select(0, self._order[1]))
 
+    def tokens_by_sequence(self) -> tuple[Tensor, Tensor]:
+        """Return the packed rows of each remaining sequence's tokens, in the order of `sequences`, and which there are.
+
+        Both (sequences, longest); rows past the last token of a sequence are arbitrary.
+        """
+        order = self._order[1]
+        return self.plan.slots.index_select(0, order), self.plan.occupied.index_select(0, order)
+
     def unpacked(self) -> Tensor:
         """Return all states in the caller's order, (batch, length, width); sequences that left and padding are zero."""
         return _unpacked(self.hidden, self.plan, self.reads if self.network.is_last(self.next_block - 1) else "all")

@@ -1,7 +1,7 @@
 """What a text costs, counted from a config, an exit table and token ids; no weights are needed."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from transformers import PreTrainedConfig
 
-from hashee.cost.macs import BERT_BASE, Counts, LayerCost, dense_macs, executed_macs, layer_cost
+from hashee.cost.macs import (
+    BERT_BASE,
+    Costs,
+    Counts,
+    LayerCost,
+    dense_macs,
+    executed_by_layer,
+    executed_macs,
+    layer_cost,
+    paper_by_layer,
+)
 from hashee.data.tokenizing import token_ids
 from hashee.errors import InputError, TableMismatch
 from hashee.families.adapters import adapter_for, head_reads_first_row
@@ -109,7 +119,7 @@ def count_flops(
     if reads_first_row is None:
         reads_first_row = head_reads_first_row(model_or_config)
 
-    n, m = _lengths_and_active(table, token_ids(texts_or_ids, tokenizer, adapter.max_length(config)))
+    n, m = lengths_and_active(table, token_ids(texts_or_ids, tokenizer, adapter.max_length(config)))
     layers = tuple(layer_cost(shape, number, n, m[:, number]) for number in range(1, table.num_layers + 1))
     return FlopCount(
         texts=len(n),
@@ -122,7 +132,17 @@ def count_flops(
     )
 
 
-def _lengths_and_active(table: ExitTable, items: Iterator[Sequence[int]]) -> tuple[Counts, Counts]:
+def costs_of(config: Any, table: ExitTable, ids: Sequence[Sequence[int]], reads_first_row: bool) -> Costs:
+    """Count what each text costs in a model with a table: (texts,). ids: token ids, special tokens included."""
+    shape = adapter_for(config).shape(config)
+    lengths, active = lengths_and_active(table, ids)
+    return Costs(
+        executed_by_layer(shape, lengths, active, reads_first_row).sum(axis=1),
+        paper_by_layer(shape, lengths, active).sum(axis=1),
+    )
+
+
+def lengths_and_active(table: ExitTable, items: Iterable[Sequence[int]]) -> tuple[Counts, Counts]:
     """Return how many tokens each text has, (texts,), and how many each layer updates, (texts, layers + 1)."""
     exit_layers = table.exit_layers.numpy()
     lengths, active = [], []

@@ -52,6 +52,8 @@ def fit(settings: FitSettings | None = None, **fields: Any) -> FitResult:
     with quiet_transformers(), torch_threads(settings.threads):
         processes = current_processes()
         data = settings.load_data()
+        if (refusal := method.refusal(data.task)) is not None:
+            raise InputError(refusal)
         processes.main_only(lambda: claim_output(settings, data))
         if processes.is_main and not settings.quiet:
             for note in data.notes:

@@ -1,27 +1,32 @@
 """The paper's method: a dense model, an exit table for its vocabulary, and a model whose tokens exit by that table."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hashee.data.run_record import MacsRecord
+from hashee.data import Task
 from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
-from hashee.hf.flops import count_flops
-from hashee.tables.table import ExitTable
-from hashee.training.evaluation import Array, logits_for
+from hashee.hf.flops import costs_of
+from hashee.training.evaluation import Predictions, logits_for
 from hashee.training.processes import Processes
 from hashee.training.search import search_grid
 from hashee.training.stages import WORK, Choice, Dense, Fit
+
+OWN_COST = 0.0
+"""Operating point of a table that was not solved for a speed-up."""
 
 
 class HashExits:
     """Every token of the vocabulary has a fixed exit layer."""
 
     name = "hash-exits"
+    knob = "speedup"
+
+    def refusal(self, task: Task) -> str | None:
+        """Refuse nothing: tokens exit whatever is predicted."""
+        return None
 
     def train(self, fit: Fit) -> Choice:
         """Fit the dense model if it is needed, then one with exits for each hash, or for each point of a grid."""
@@ -33,46 +38,24 @@ class HashExits:
         """Return the converted model."""
         return load(folder)
 
-    def predict(self, model: Any, encoded: Tokenized, processes: Processes) -> list[Array]:
-        """Run batches of like cost on the packed engine."""
-        return logits_for(model, encoded, processes)
+    def knobs(self, model: Any) -> Sequence[float]:
+        """Return the speed-up that the table was solved for."""
+        return (float(model.exit_table.parameters.get("speedup", OWN_COST)),)
 
-    def macs(self, model: Any, encoded: Tokenized) -> NDArray[np.int64]:
-        """Count each text as the engine executes it, which is known before it runs: (examples,)."""
-        reads_first_row = model.hashed_encoder.reads_first_row
-        table = model.exit_table
-        counts = (
-            count_flops(model.config, [row.tolist()], table, reads_first_row=reads_first_row) for row in encoded.ids
-        )
-        return np.array([count.executed_macs for count in counts], dtype=np.int64)
+    def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float = OWN_COST) -> Predictions:
+        """Run batches of like cost on the packed engine; the table has fixed what each text costs."""
+        reads_first_row = bool(model.hashed_encoder.reads_first_row)
+        ids = [row.tolist() for row in tokenized.ids]
+        costs = costs_of(model.config, model.exit_table, ids, reads_first_row)
+        return Predictions(logits_for(model, tokenized, processes), costs)
 
-    def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
-        """Count the split with the table, against the whole backbone."""
-        config, reads_first_row = choice.fit.backbone.config, model.hashed_encoder.reads_first_row
-        return macs_of(config, model.exit_table, encoded, split, reads_first_row)
+    def sweep(
+        self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]
+    ) -> list[Predictions]:
+        """Predict once: a table has one operating point."""
+        return [self.predict(model, tokenized, processes)] * len(knobs)
 
 
 def fit_each_hash(fit: Fit, dense: Dense | None) -> Choice:
     """Fit a candidate for each hash in the settings."""
     return Choice(fit, [fit.hashed(hash, dense, fit.folder / WORK / hash) for hash in fit.settings.hashes])
-
-
-def macs_of(config: Any, table: ExitTable, encoded: Tokenized, split: str, reads_first_row: bool) -> MacsRecord:
-    """Count what the texts of a split cost, per text: the whole backbone, the paper's count, and as executed.
-
-    config: the backbone's at its full depth.
-    """
-    ids = [row.tolist() for row in encoded.ids]
-    count = count_flops(config, ids, table, reads_first_row=reads_first_row)
-    texts = max(count.texts, 1)
-    return MacsRecord(
-        split=split,
-        texts=count.texts,
-        tokens=count.tokens,
-        dense_per_text=count.full_depth_macs / texts,
-        paper_per_text=count.paper_macs / texts,
-        executed_per_text=count.executed_macs / texts,
-        speedup=count.speedup,
-        paper_speedup=count.paper_speedup,
-        speedup_vs_bert_base=count.speedup_vs_bert_base,
-    )

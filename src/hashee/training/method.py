@@ -1,26 +1,31 @@
-"""What a method is (what it trains in which stages, how it predicts, what each prediction costs), and all of them."""
+"""What a method is: what it builds and trains in which stages, how it predicts, and what each prediction costs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hashee.data.run_record import MacsRecord
+from hashee.data import Task
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError
-from hashee.training.evaluation import Array
+from hashee.training.evaluation import Predictions
 from hashee.training.hash_exits import HashExits
 from hashee.training.processes import Processes
 from hashee.training.stages import Choice, Fit
 
 
 class Method(Protocol):
-    """A way to make a model cheaper. A new one is a file with such a class, and its registration below."""
+    """A way to make a model cheap. A new one is a file with such a class and one call of `register_method`."""
 
     @property
     def name(self) -> str:
-        """Its value of the setting `method`."""
+        """Name in the setting `method`."""
+
+    @property
+    def knob(self) -> str:
+        """What its operating points differ in: a threshold, a patience, layers, a speed-up."""
+
+    def refusal(self, task: Task) -> str | None:
+        """Say why the method does not apply to a task; None if it does."""
 
     def train(self, fit: Fit) -> Choice:
         """Build models and train them in stages, each made once and found again when a run is resumed."""
@@ -28,18 +33,20 @@ class Method(Protocol):
     def open(self, folder: Path) -> Any:
         """Return the model in a folder, in eval mode."""
 
-    def predict(self, model: Any, encoded: Tokenized, processes: Processes) -> list[Array]:
-        """Return the logits for each example, (labels,), or for tags (words, labels); processes share the work."""
+    def knobs(self, model: Any) -> Sequence[float]:
+        """Return the operating points that a model is compared at, the most costly first."""
 
-    def macs(self, model: Any, encoded: Tokenized) -> NDArray[np.int64]:
-        """Return the multiply-accumulates that the prediction for each example costs: (examples,)."""
+    def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
+        """Predict at an operating point as it runs in use; processes share the work."""
 
-    def cost(self, choice: Choice, model: Any, split: str, encoded: Tokenized) -> MacsRecord:
-        """Return what a split costs per text, against the whole backbone."""
+    def sweep(
+        self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]
+    ) -> list[Predictions]:
+        """Return what `predict` returns at several operating points, with as little work as the method allows."""
 
 
 METHODS: dict[str, Method] = {}
-"""By name, as `hashee fit --method` takes them."""
+"""By name, as `hashee fit --method` and `hashee study run --method` take them."""
 
 
 def register_method(method: Method) -> None:

@@ -4,7 +4,7 @@ import platform
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from hashee.cost.macs import BERT_BASE, Costs, dense_macs
 from hashee.cost.threads import usable_cores
 from hashee.data import Examples, Kind, TaskData
 from hashee.data.predictions import scores
@@ -21,6 +22,7 @@ from hashee.data.run_record import (
     CandidateRecord,
     DataRecord,
     DenseRecord,
+    MacsRecord,
     Metrics,
     RunRecord,
     Seconds,
@@ -32,6 +34,7 @@ from hashee.data.run_record import (
 )
 from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
+from hashee.families.adapters import adapter_for
 from hashee.files import json_text, replaced_model, write_json
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import Array, logits_for
@@ -46,7 +49,6 @@ REPLACED = "replaced.json"
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
 
 Splits = dict[str, tuple[Tokenized, Examples]]
-Predict = Callable[[Any, Tokenized, Processes], list[Array]]
 
 
 def fit_once(settings: FitSettings, data: TaskData, processes: Processes, method: Method) -> RunRecord:
@@ -115,13 +117,18 @@ def finish(method: Method, choice: Choice) -> RunRecord:
         splits["test"] = (fit.encoder(fit.data.test), fit.data.test)
     model = method.open(best.folder).to(fit.processes.device)
     last = "test" if "test" in splits else "dev"
+    knob = method.knobs(model)[0]
+    found = {split: method.predict(model, tokenized, fit.processes, knob) for split, (tokenized, _) in splits.items()}
     run = replace(
         _record_of_inputs(fit),
         table=_table_record(best.table, method),
-        metrics=_metrics(fit, model, splits, method.predict),
+        metrics=_metrics(fit, splits, {split: each.logits for split, each in found.items()}),
         dense=None if dense is None else _dense_record(fit, dense, splits),
-        candidates=[CandidateRecord(each.hash, _training_record(each.record)) for each in choice.candidates],
-        macs=method.cost(choice, model, last, splits[last][0]),
+        candidates=[
+            CandidateRecord(each.hash, _training_record(each.record), each.passes) for each in choice.candidates
+        ],
+        macs=macs_record(fit.backbone.config, found[last].costs, splits[last][0], last),
+        passes=best.passes,
         history=best.record.history,
         search=choice.search,
     )
@@ -149,21 +156,44 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
         (incoming / RUN).write_text(json_text(run.to_dict()), encoding="utf-8")
 
 
-def _metrics(fit: Fit, model: Any, splits: Splits, predict: Predict) -> Metrics:
-    """Return a model's metrics on each split; None without targets."""
+def _metrics(fit: Fit, splits: Splits, logits: Mapping[str, list[Array]]) -> Metrics:
+    """Return the metrics on each split; None without targets."""
     metrics: Metrics = {"dev": None, "test": None}
-    for split, (encoded, examples) in splits.items():
+    for split, (_, examples) in splits.items():
         if examples.targets is not None:
-            logits = predict(model, encoded, fit.processes)
-            metrics[split] = scores(fit.data.task, logits, examples.targets)
+            metrics[split] = scores(fit.data.task, logits[split], examples.targets)
     return metrics
+
+
+def macs_record(config: Any, costs: Costs, tokenized: Tokenized, split: str) -> MacsRecord:
+    """Return what the texts of a split cost, per text, beside the whole backbone.
+
+    config: the backbone's at its full depth; costs: of each example.
+    """
+    shape, lengths = adapter_for(config).shape(config), tokenized.lengths
+    texts = max(len(lengths), 1)
+    dense, bert_base = (dense_macs(each, each.layers, lengths) / texts for each in (shape, BERT_BASE))
+    paper, executed = float(costs.paper.sum()) / texts, float(costs.executed.sum()) / texts
+    return MacsRecord(
+        split=split,
+        texts=len(lengths),
+        tokens=int(lengths.sum()),
+        dense_per_text=dense,
+        paper_per_text=paper,
+        executed_per_text=executed,
+        speedup=dense / max(executed, 1),
+        paper_speedup=dense / max(paper, 1),
+        speedup_vs_bert_base=bert_base / max(paper, 1),
+    )
 
 
 def _dense_record(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
     training = None if dense.record is None else _training_record(dense.record)
-    metrics = _metrics(fit, model, splits, logits_for)
-    return DenseRecord(dense.backbone.source, dense.backbone.layers, training, metrics)
+    logits = {split: logits_for(model, tokenized, fit.processes) for split, (tokenized, _) in splits.items()}
+    return DenseRecord(
+        dense.backbone.source, dense.backbone.layers, training, _metrics(fit, splits, logits), dense.passes
+    )
 
 
 def _table_record(table: ExitTable | None, method: Method) -> TableRecord:

@@ -39,6 +39,8 @@ class Batch:
     """(predictions,), or (predictions, labels) for multi-label tasks; None without labels."""
     words: Tensor | None = None
     """For tags: where the words are in the flattened (examples * longest) batch; (predictions,)."""
+    step: int = 0
+    """The optimizer steps before this one, for objectives that alternate."""
 
     @property
     def mask(self) -> Tensor:
@@ -57,6 +59,17 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class ExitOutputs:
+    """What the internal classifier after one layer says of the sequences that are in the batch."""
+
+    layer: int
+    logits: Tensor
+    """(sequences, labels); one label for scores."""
+    certainty: Tensor | None = None
+    """(sequences,) from 0 to 1, where the model has learned to tell how likely it is right; None elsewhere."""
+
+
+@dataclass(frozen=True)
 class Outputs:
     """The outputs of a model for a batch."""
 
@@ -66,6 +79,8 @@ class Outputs:
     """The embeddings, then the states after each layer: (examples, longest, width) each."""
     attentions: tuple[Tensor, ...] | None = None
     """Attention weights of each layer: (examples, heads, longest, longest) each."""
+    exits: tuple[ExitOutputs, ...] = ()
+    """Of each layer, for models with internal classifiers."""
 
 
 def batch_of(tokenized: Tokenized, indices: Sequence[int]) -> Batch:
@@ -94,4 +109,5 @@ def outputs_of(model: Any, batch: Batch, needs: Need) -> Outputs:
         logits=logits,
         hidden_states=found.hidden_states if Need.HIDDEN_STATES in needs else None,
         attentions=found.attentions if Need.ATTENTIONS in needs else None,
+        exits=getattr(found, "exits", ()),
     )

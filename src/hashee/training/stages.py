@@ -40,6 +40,8 @@ class Dense:
     """How to open it; the hashed model keeps its first `depth` layers."""
     record: StageRecord | None
     """How it was fitted, if it was fitted here."""
+    passes: float | None = None
+    """Over the training examples; None if it was given, and nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,27 @@ class Candidate:
     """None for methods without one."""
     record: StageRecord
     table_seconds: float
+    passes: float | None = None
+    """Over the training examples, in all stages on the way to it; None where it started from a model that was given."""
 
     @property
     def score(self) -> float:
         """The metric on dev that it is chosen by."""
         return self.record.dev["score"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model with a table before it is trained, and what it is trained for."""
+
+    model: Any
+    table: ExitTable
+    seconds: float
+    """That making the table took."""
+    objective: Objective
+    teacher: Teacher | None
+    depends: dict[str, Any]
+    """What the trained model depends on beyond its weights and the settings."""
 
 
 class Fit:
@@ -96,6 +114,12 @@ class Fit:
             )
         return given
 
+    def with_settings(self, **changes: Any) -> "Fit":
+        """Return the same fit with some settings changed that do not concern data, backbone or output."""
+        other = copy.copy(self)
+        other.settings = replace(self.settings, **changes)
+        return other
+
     def with_recipe(self, recipe: Recipe) -> "Fit":
         """Return the same fit with another recipe for its hashed models."""
         other = copy.copy(self)
@@ -128,29 +152,41 @@ class Fit:
         # Speed-ups are timed on the device that it will be trained on.
         model.to(self.processes.device)
         self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
-        stage = self._stage(self.folder / DENSE, model)
-        job = replace(self._job("dense", self.backbone.packed(model)), saved=model)
-        record = run_stage(stage, job, self.settings, self.processes)
-        return Dense(open_backbone(str(stage.folder), self.data.task, self.backbone.depth), record)
+        folder = self.folder / DENSE
+        record = self.train_into(folder, replace(self.job("dense", self.backbone.packed(model)), saved=model))
+        fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
+        return Dense(fitted, record, self.recipe.epochs)
 
     def hashed(self, hash: str, dense: Dense | None, folder: Path) -> Candidate:
         """Fit a model with exits by a hash into a folder."""
+        made = self.converted(hash, dense, folder)
+        job = self.job(f"hashed by {hash}", made.model, made.objective, made.teacher)
+        record = self.train_into(folder, job, made.depends)
+        return Candidate(hash, folder, made.table, record, made.seconds, self.passes_after(dense))
+
+    def passes_after(self, dense: Dense | None) -> float | None:
+        """Return the passes of a model that is trained by the recipe, from the dense one if that is how it starts."""
+        if dense is None or not self.settings.warm_start:
+            return self.recipe.epochs
+        return None if dense.passes is None else dense.passes + self.recipe.epochs
+
+    def converted(self, hash: str, dense: Dense | None, folder: Path) -> Converted:
+        """Make a table, kept in a folder, and a model with it that starts from the dense one or the backbone."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
         table, seconds = self._table(hash, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
-        objective, teacher = None, None
+        objective: Objective = TargetLoss(type_of(self.data.task))
+        teacher = None
         depends: dict[str, Any] = {"table": table.fingerprint}
         distillation = self.settings.distillation
         if distillation and dense is not None:
             first_only = bool(hashed.hashed_encoder.reads_first_row)
             objective = objective_for(type_of(self.data.task), distillation, first_only)
-            teacher, fingerprint = self._teacher(dense, objective)
+            teacher, fingerprint = self.teacher(dense, objective)
             depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
             depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
-        job = self._job(f"hashed by {hash}", hashed, objective, teacher)
-        record = run_stage(self._stage(folder, model, depends), job, self.settings, self.processes)
-        return Candidate(hash, folder, table, record, seconds)
+        return Converted(hashed, table, seconds, objective, teacher, depends)
 
     def _table(self, hash: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
         """Return a table, made once for all processes and resumed runs, and the seconds that it took."""
@@ -181,7 +217,7 @@ class Fit:
     def _table_inputs(self, cache: Path | None = None) -> TableInputs:
         return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
-    def _teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
+    def teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
         """Return the dense model as a teacher, with the outputs that an objective needs, and a fingerprint of it."""
         # A model that was given may be deeper than what is kept of it; all its layers teach.
         teacher = dense.backbone.load(depth=dense.backbone.layers)
@@ -194,22 +230,10 @@ class Fit:
         logits = teacher_logits(path, fingerprint, packed, self.train, self.processes)
         return StoredLogits(logits, self.train.starts), fingerprint
 
-    def _stage(self, folder: Path, start: Any, more: dict[str, Any] | None = None) -> Stage:
-        """Return a stage with everything that a training from these weights depends on."""
-        names = ("seed", "tokens", "bf16", "eval_steps", "patience")
-        depends = {name: getattr(self.settings, name) for name in names} | {
-            "data": self.data.fingerprint,
-            "metric": self.data.task.metric,
-            "tokenizer": tokenizer_fingerprint(self.backbone.tokenizer),
-            "max_length": self.encoder.max_length,
-            "start": weights_fingerprint(start),
-            "recipe": asdict(self.recipe),
-        }
-        return Stage(folder, depends | (more or {}))
-
-    def _job(
+    def job(
         self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None
     ) -> TrainingJob:
+        """Return a training of a model on the training examples by the recipe, judged on dev."""
         return TrainingJob(
             title=title,
             model=model,
@@ -222,6 +246,22 @@ class Fit:
             dev_metrics=lambda trained: self.metrics(trained, self.dev, self.data.dev),
             teacher=teacher,
         )
+
+    def train_into(self, folder: Path, job: TrainingJob, more: dict[str, Any] | None = None) -> StageRecord:
+        """Run a training and write the best on dev to a folder, unless it is there already.
+
+        more: what the trained model depends on beyond its weights, the data, the recipe and the settings.
+        """
+        names = ("seed", "tokens", "bf16", "eval_steps", "patience")
+        depends = {name: getattr(self.settings, name) for name in names} | {
+            "data": self.data.fingerprint,
+            "metric": self.data.task.metric,
+            "tokenizer": tokenizer_fingerprint(self.backbone.tokenizer),
+            "max_length": self.encoder.max_length,
+            "start": weights_fingerprint(job.saved),
+            "recipe": asdict(job.recipe),
+        }
+        return run_stage(Stage(folder, depends | (more or {})), job, self.settings, self.processes)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class TrainingJob:
     dev_metrics: Callable[[Any], dict[str, float]]
     """From the model to its metrics on dev, `score` among them; all processes call it together."""
     teacher: Teacher | None = None
+    callbacks: tuple[TrainerCallback, ...] = ()
+    """What else is to happen while it trains, such as a schedule of the method's own."""
 
     def __post_init__(self) -> None:
         if Need.LABELS in self.objective.needs and self.train.targets is None:
@@ -132,6 +134,7 @@ class StepTrainer(Trainer):
                 DropoutSeed(job.seed, processes),
                 Progress(job.title, shown=processes.is_main and not settings.quiet),
                 *([Patience(settings.patience)] if settings.patience is not None else []),
+                *job.callbacks,
                 StopWhenRequested(self.stop_request, len(Steps(len(job.train), job.recipe.batch_size, job.seed))),
                 _ElapsedSeconds(self),
             ],
@@ -167,7 +170,8 @@ class StepTrainer(Trainer):
         for number, micro_batch in enumerate(inputs["micro_batches"]):
             is_last = number == len(inputs["micro_batches"]) - 1
             with nullcontext() if is_last else self.accelerator.no_sync(model):
-                loss = self._loss(model, micro_batch.to(self.args.device)) * scale
+                batch = replace(micro_batch.to(self.args.device), step=self.state.global_step)
+                loss = self._loss(model, batch) * scale
                 self.accelerator.backward(loss)
             total += loss.detach()
         return total

@@ -1,0 +1,163 @@
+"""`hashee study`: run the comparison of the paper, and print its tables and figures."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hashee.cli.shared import AsJson
+from hashee.cost.threads import wait_passively
+from hashee.errors import HasheeError, InputError
+
+if TYPE_CHECKING:
+    from hashee.study.results import RunResult
+    from hashee.study.run import Experiment
+
+OUTPUT = Path("results/study")
+Results = Annotated[Path, typer.Option(help="Folder of result files.")]
+
+
+def run(
+    task: Annotated[str, typer.Option(help="sst2, mrpc, ...; or a file or folder of texts.")],
+    method: Annotated[list[str], typer.Option(help="A method of `hashee study list`; several times for several.")],
+    backbone: Annotated[str, typer.Option(help="Folder or Hub id of a model, or minilm.")] = "minilm",
+    seeds: Annotated[int, typer.Option(help="Run with so many seeds.", min=1)] = 1,
+    limit: Annotated[int | None, typer.Option(help="Train on so many examples only.", min=1)] = None,
+    output: Annotated[Path, typer.Option(help="Folder for result files.")] = OUTPUT,
+    epochs: Annotated[float | None, typer.Option(help="Passes of each of two stages; default: the task's.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens of a text at the most.", min=3)] = None,
+    speedup: Annotated[float | None, typer.Option(help="For methods with tables: only this one.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; default: the usable cores.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run methods on a task, each over its whole curve, and write one result file per run."""
+    wait_passively()
+    from hashee.study.grid import Block
+
+    given = {"epochs": epochs, "max_length": max_length, "speedup": speedup}
+    settings = {name: value for name, value in given.items() if value is not None}
+    limits = {} if limit is None else {"train": limit}
+    block = Block([task], method, [backbone], seeds, limits, settings)
+    _run(block.experiments(), output, 1, threads, as_json)
+
+
+def run_all(
+    config: Annotated[Path, typer.Option(help="TOML file of runs, such as experiments/elue.toml.")],
+    output: Annotated[Path | None, typer.Option(help="Folder for result files; default: the file's.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of a single process.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run what is missing or stale of a file of runs; start it again at any time, and it goes on."""
+    wait_passively()
+    from hashee.study.grid import read_grid
+
+    grid = read_grid(config)
+    _run(grid.experiments(), output or grid.output, jobs, threads, as_json)
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="A table of `hashee study list`.")],
+    results: Results = OUTPUT,
+    backbone: Annotated[str | None, typer.Option(help="Only results with this backbone.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a table of the paper with its figures beside ours."""
+    from hashee.study.results import read_results
+    from hashee.study.tables import TABLES
+
+    build = _named(TABLES, name, "table")
+    found = [each for each in read_results(results) if backbone in (None, each.backbone)]
+    made = build(found)
+    if as_json:
+        print(json.dumps(made.to_dict(), allow_nan=False))
+    else:
+        Console().print(made)
+
+
+def figure(
+    name: Annotated[str, typer.Argument(help="A figure of `hashee study list`.")],
+    output: Annotated[Path, typer.Option(help="File to draw to: .png, .svg or .pdf.")],
+    results: Results = OUTPUT,
+    backbone: Annotated[str | None, typer.Option(help="Only results with this backbone.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only results on this task.")] = None,
+) -> None:
+    """Draw a figure of the paper from result files."""
+    from hashee.study.figures import FIGURES
+    from hashee.study.results import read_results
+
+    draw = _named(FIGURES, name, "figure")
+    found = [each for each in read_results(results) if backbone in (None, each.backbone) and task in (None, each.task)]
+    draw(found, output)
+    Console().print(f"drawn to {output}", markup=False, highlight=False, soft_wrap=True)
+
+
+def list_all(as_json: AsJson = False) -> None:
+    """List methods, tables and figures."""
+    from hashee.study.figures import FIGURES
+    from hashee.study.methods import METHODS
+    from hashee.study.tables import TABLES
+
+    names = {"methods": sorted(METHODS), "tables": sorted(TABLES), "figures": sorted(FIGURES)}
+    if as_json:
+        print(json.dumps(names))
+        return
+    for title, each in names.items():
+        print(f"{title}: {', '.join(each)}")
+
+
+def _run(experiments: "list[Experiment]", output: Path, jobs: int, threads: int | None, as_json: bool) -> None:
+    """Run experiments, say after each what came out, and fail if any did."""
+    from hashee.cost.threads import torch_threads
+    from hashee.hf.pretrained import quiet_transformers
+    from hashee.study import grid
+    from hashee.training.stopping import STOPS, as_stopped
+
+    failures: list[str] = []
+
+    def report(experiment: "Experiment", outcome: "RunResult | HasheeError") -> None:
+        if isinstance(outcome, HasheeError):
+            failures.append(f"{experiment.name}: {outcome}")
+            print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
+        elif as_json:
+            print(json.dumps(asdict(outcome), allow_nan=False), flush=True)
+        else:
+            Console().print(summary(outcome, output))
+
+    try:
+        with quiet_transformers(), torch_threads(threads):
+            grid.run_all(experiments, output, report, jobs)
+    except STOPS as error:
+        stopped = as_stopped(error)
+        print(f"{stopped.reason}; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(stopped.code) from None
+    if failures:
+        raise InputError(f"{len(failures)} of {len(experiments)} runs failed: {failures[0]}")
+
+
+def summary(result: "RunResult", output: Path) -> Any:
+    """Return a run's curve as a table."""
+    title = f"{result.method} on {result.task}, {result.backbone}, seed {result.seed}"
+    if result.not_applicable is not None:
+        return f"{title}: not applicable: {result.not_applicable}"
+    shown = Table(
+        title=f"{title}: {result.passes:g} passes, {result.seconds:,.0f} s", caption=str(output / result.path)
+    )
+    for column in (result.knob, "dev", "test", "executed", "paper's count"):
+        shown.add_column(column, justify="right")
+    for point in result.curve:
+        test = "" if point.test is None else f"{point.test:.4f}"
+        cells = (f"{point.knob:g}", f"{point.dev:.4f}", test, f"{point.speedup:.2f}x", f"{point.paper_speedup:.2f}x")
+        shown.add_row(*cells)
+    return shown
+
+
+def _named(known: dict[str, Any], name: str, what: str) -> Any:
+    if name not in known:
+        raise InputError(f"unknown {what} {name!r}; choose from {', '.join(sorted(known))}")
+    return known[name]

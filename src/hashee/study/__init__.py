@@ -1,0 +1,1 @@
+"""The paper's comparison as a tool: methods, runs, results, tables and figures."""

@@ -1,0 +1,90 @@
+"""HashEE (Sun et al., 2022) with every table of the paper, and with tables by importance, from layer 1 and from 0."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hashee.data import Kind, Task
+from hashee.data.tokenized import Tokenized
+from hashee.tables.table import ExitTable
+from hashee.training.evaluation import Predictions
+from hashee.training.hash_exits import OWN_COST, HashExits
+from hashee.training.method import register_method
+from hashee.training.processes import Processes
+from hashee.training.stages import WORK, Choice, Fit
+
+COSTS = (2.0, 3.0, 4.0, 6.0, 10.0)
+"""Executed speed-ups over the whole backbone that tables are solved for."""
+OTHER_SEED = 1000
+"""What is added to the seed of a random table for the one that takes its place after training."""
+
+
+@dataclass(frozen=True)
+class HashTable:
+    """Tokens exit by a table of one kind."""
+
+    name: str
+    hash: str
+    speedups: tuple[float, ...] = (OWN_COST,)
+    """That tables are solved for; `OWN_COST` for equally large buckets, as in the paper."""
+    min_exit: int = 1
+    consistent: bool = True
+    """Whether inference uses the table of training (all but the paper's Rand-incons)."""
+    knob: str = "speedup"
+
+    def refusal(self, task: Task) -> str | None:
+        """Refuse mutual information with tags, which have no one label for each text."""
+        if self.hash == "mi" and task.kind is Kind.TAGS:
+            return f"mutual information needs a label for each text; {task.name} has one for each word"
+        return None
+
+    def train(self, fit: Fit) -> Choice:
+        """Fine-tune the dense model; then a model with a table for each speed-up, from the dense one."""
+        dense = fit.dense()
+        speedups = self.speedups if fit.settings.speedup is None else (fit.settings.speedup,)
+        candidates = []
+        for speedup in speedups:
+            asked = None if speedup == OWN_COST else speedup
+            at_cost = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
+            candidates.append(at_cost.hashed(self.hash, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x"))
+        return Choice(fit, candidates, dense=dense)
+
+    def open(self, folder: Path) -> Any:
+        """Return the converted model; with another random table than in training if the two are not consistent."""
+        model = HashExits().open(folder)
+        if not self.consistent:
+            trained = model.exit_table
+            seed = int(trained.parameters["seed"]) + OTHER_SEED
+            other = ExitTable.at_random(
+                model.tokenizer, trained.num_layers, num_buckets=trained.parameters["num_buckets"], seed=seed
+            )
+            model.install_tables(other.resized(len(trained.exit_layers)), None)
+        return model
+
+    def knobs(self, model: Any) -> Sequence[float]:
+        """Return the speed-up that the table was solved for."""
+        return HashExits().knobs(model)
+
+    def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
+        """Run batches of like cost on the packed engine."""
+        return HashExits().predict(model, tokenized, processes, knob)
+
+    def sweep(
+        self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]
+    ) -> list[Predictions]:
+        """Predict once: a table has one operating point."""
+        return HashExits().sweep(model, tokenized, processes, knobs)
+
+
+for method in (
+    HashTable("hash-frequency", "frequency"),
+    HashTable("hash-mi", "mi"),
+    HashTable("hash-clustered", "clustered"),
+    HashTable("hash-rand-cons", "random"),
+    HashTable("hash-rand-incons", "random", consistent=False),
+    HashTable("hash-frequency-solved", "frequency", COSTS, min_exit=0),
+    HashTable("hash-importance-1", "importance", COSTS[:3]),
+    HashTable("hash-importance", "importance", COSTS, min_exit=0),
+):
+    register_method(method)

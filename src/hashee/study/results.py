@@ -1,0 +1,95 @@
+"""Result files of the study: one JSON for each run, with everything needed to compare it and to repeat it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hashee.errors import InputError
+from hashee.files import replaced_atomically
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """One point of a method's curve: quality and cost at a value of its knob."""
+
+    knob: float
+    dev: float
+    test: float | None
+    executed_macs: float
+    """Per text of the split that was measured last, as the engine runs it."""
+    paper_macs: float
+    """Likewise, by the paper's count."""
+    speedup: float
+    """Full depth of the backbone / executed."""
+    paper_speedup: float
+    """Full depth of the backbone / the paper's count."""
+    candidate: str = ""
+    """Which of the method's models it is, where it has several."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a method reached on a task with a backbone and a seed."""
+
+    method: str
+    task: str
+    backbone: str
+    seed: int
+    passes: float = 0.0
+    """Over the training examples, in all stages on the way to the model."""
+    seconds: float = 0.0
+    """That training and tables took, shared stages included."""
+    quality: Mapping[str, float | None] = field(default_factory=lambda: {"dev": None, "test": None})
+    """At the operating point that is best on dev."""
+    curve: tuple[OperatingPoint, ...] = ()
+    not_applicable: str | None = None
+    """Why the method cannot be used on the task."""
+    knob: str = ""
+    """What the points of the curve differ in."""
+    metric: str = ""
+    layers: int = 0
+    """Of the backbone."""
+    full_depth_macs: float = 0.0
+    """Of the whole backbone per text, by the paper's count."""
+    bert_base_macs: float = 0.0
+    """Of 12-layer BERT-base on the same texts."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    """Of settings and data; another one means that the result is stale."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies below the folder of results."""
+        return Path(self.task) / f"{self.backbone}-{self.method}-seed{self.seed}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Write the file whole or not at all, and return where."""
+        path = folder / self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_atomically(path) as unfinished:
+            unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        return path
+
+
+def read_result(path: Path) -> RunResult:
+    """Read one result file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        known = {each.name for each in fields(RunResult)}
+        points = tuple(OperatingPoint(**point) for point in values["curve"])
+        return RunResult(**{name: value for name, value in values.items() if name in known} | {"curve": points})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is no result of a study ({error}); run it again with `hashee study run`") from None
+
+
+def read_results(folder: Path) -> Iterator[RunResult]:
+    """Yield all results below a folder, in the order of their names."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; run something first with `hashee study run --output {folder}`")
+    for path in sorted(folder.glob("*/*-seed*.json")):
+        yield read_result(path)

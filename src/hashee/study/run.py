@@ -1,0 +1,174 @@
+"""One run of the study: train a method, sweep its knob on dev and test, write the result."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hashee.cost.macs import BERT_BASE, dense_macs
+from hashee.data import Examples, TaskData
+from hashee.data.predictions import scores
+from hashee.data.tokenized import Tokenized
+from hashee.families.adapters import adapter_for
+from hashee.files import sha256_of_json
+from hashee.study.data import study_data
+from hashee.study.methods import METHODS
+from hashee.study.results import OperatingPoint, RunResult, read_result
+from hashee.training.method import Method, method_named
+from hashee.training.outcome import hardware, versions
+from hashee.training.processes import current_processes
+from hashee.training.settings import FitSettings
+from hashee.training.stages import WORK, Candidate, Choice, Fit
+
+__all__ = ["METHODS", "Experiment", "run_experiment"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is run: a method on a task with a backbone and a seed."""
+
+    method: str
+    task: str | TaskData
+    backbone: str = "minilm"
+    seed: int = 0
+    limits: tuple[int | None, int | None, int | None] = (None, None, None)
+    """Examples of train, dev and test, drawn with seed 0; None for all."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of `FitSettings`, such as epochs; passes are twice the epochs for every method."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages."""
+        task = self.task.task.name if isinstance(self.task, TaskData) else Path(self.task).stem
+        return f"{self.method} on {task}, {Path(self.backbone).name}, seed {self.seed}"
+
+    def fingerprint(self, data: TaskData) -> str:
+        """Return what the result depends on, as one number."""
+        own = {
+            "method": self.method,
+            "backbone": Path(self.backbone).name,
+            "seed": self.seed,
+            "settings": self.settings,
+        }
+        return sha256_of_json(own | {"data": data.fingerprint})
+
+
+def run_experiment(experiment: Experiment, output: Path, keep_models: bool = False) -> RunResult:
+    """Run an experiment and write its result below a folder, unless it is there and not stale.
+
+    Models lie in OUTPUT/work; the dense model there serves all methods of the same task, backbone and seed.
+    """
+    method = method_named(experiment.method)
+    data = study_data(experiment.task, experiment.limits)
+    result = _empty(experiment, data, method)
+    done = output / result.path
+    if done.exists() and (known := read_result(done)).fingerprint == result.fingerprint:
+        return known
+    result = replace(result, not_applicable=method.refusal(data.task))
+    if result.not_applicable is None:
+        work = output / WORK / f"{result.task}-{result.backbone}-seed{experiment.seed}"
+        with _alone(work):
+            result = _measured(experiment, data, method, result, work)
+            if not keep_models:
+                shutil.rmtree(work / WORK, ignore_errors=True)
+    result.write(output)
+    return result
+
+
+def _empty(experiment: Experiment, data: TaskData, method: Method) -> RunResult:
+    test = data.test
+    sizes = {"train": len(data.train), "dev": len(data.dev), "test": 0 if test is None else len(test)}
+    return RunResult(
+        method=method.name,
+        task=data.task.name,
+        backbone=Path(experiment.backbone).name,
+        seed=experiment.seed,
+        knob=method.knob,
+        metric=data.task.metric,
+        data={"fingerprint": data.fingerprint, "sizes": sizes, "notes": list(data.notes)},
+        settings=dict(experiment.settings),
+        fingerprint=experiment.fingerprint(data),
+        versions=versions(),
+    )
+
+
+def _measured(experiment: Experiment, data: TaskData, method: Method, result: RunResult, work: Path) -> RunResult:
+    """Train the method and sweep its knob."""
+    processes = current_processes()
+    own: dict[str, Any] = {
+        "task": data,
+        "output": work,
+        "backbone": experiment.backbone,
+        "seed": experiment.seed,
+        "quiet": True,
+    }
+    fit = Fit(FitSettings(**(own | experiment.settings)), data, processes)
+    choice = method.train(fit)
+    splits = {"dev": (fit.dev, data.dev)}
+    if data.test is not None and data.test.targets is not None:
+        splits["test"] = (fit.encoder(data.test), data.test)
+    last = splits.get("test", splits["dev"])[0]
+    lengths = last.lengths
+    shape = adapter_for(fit.backbone.config).shape(fit.backbone.config)
+    result = replace(
+        result,
+        passes=max(candidate.passes or 0.0 for candidate in choice.candidates),
+        seconds=_seconds(choice),
+        layers=shape.layers,
+        full_depth_macs=dense_macs(shape, shape.layers, lengths) / len(lengths),
+        bert_base_macs=dense_macs(BERT_BASE, BERT_BASE.layers, lengths) / len(lengths),
+        hardware=hardware(processes),
+    )
+    points = tuple(
+        point
+        for candidate in choice.candidates
+        for point in _points(fit, method, candidate, splits, result.full_depth_macs)
+    )
+    best = max(points, key=lambda point: (point.dev, point.speedup))
+    return replace(result, curve=points, quality={"dev": best.dev, "test": best.test})
+
+
+def _points(
+    fit: Fit, method: Method, candidate: Candidate, splits: dict[str, tuple[Tokenized, Examples]], full_depth: float
+) -> Iterator[OperatingPoint]:
+    """Yield the operating points of one of a method's models."""
+    model = method.open(candidate.folder).to(fit.processes.device)
+    knobs = method.knobs(model)
+    swept = {split: method.sweep(model, encoded, fit.processes, knobs) for split, (encoded, _) in splits.items()}
+    measured = {
+        split: [scores(fit.data.task, found.logits, splits[split][1].targets or ())["score"] for found in swept[split]]
+        for split in swept
+    }
+    for number, knob in enumerate(knobs):
+        costs = swept["test" if "test" in swept else "dev"][number].costs
+        executed, paper = float(np.mean(costs.executed)), float(np.mean(costs.paper))
+        yield OperatingPoint(
+            knob=knob,
+            dev=measured["dev"][number],
+            test=measured["test"][number] if "test" in measured else None,
+            executed_macs=executed,
+            paper_macs=paper,
+            speedup=full_depth / executed,
+            paper_speedup=full_depth / paper,
+            candidate=candidate.hash,
+        )
+
+
+def _seconds(choice: Choice) -> float:
+    dense = choice.dense
+    shared = dense.record.seconds if dense is not None and dense.record is not None else 0.0
+    return shared + sum(candidate.record.seconds + candidate.table_seconds for candidate in choice.candidates)
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Wait until no other process works in a folder; the system ends the lock with the process."""
+    work.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{work}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

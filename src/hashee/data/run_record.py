@@ -66,6 +66,11 @@ class TrainingRecord:
     seconds: float = 0.0
 
 
+def _known_passes(passes: float | None) -> dict[str, float]:
+    """Return the entry of passes; older files have none, nor do models that were given."""
+    return {} if passes is None else {"passes": passes}
+
+
 @dataclass(frozen=True)
 class CandidateRecord:
     """A model that was fitted, whether it was kept or not."""
@@ -77,7 +82,7 @@ class CandidateRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate as JSON values."""
-        return {"hash": self.hash} | asdict(self.training) | {"passes": self.passes}
+        return {"hash": self.hash} | asdict(self.training) | _known_passes(self.passes)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class DenseRecord:
         """Return the dense model as JSON values."""
         training = {} if self.training is None else asdict(self.training)
         own = {"folder": self.folder, "layers": self.layers}
-        return own | training | {"metrics": self.metrics, "passes": self.passes}
+        return own | training | {"metrics": self.metrics} | _known_passes(self.passes)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class EarlyExit(ABC):
 
 
 def outputs_by_layer(model: MultiExitModel, tokenized: Tokenized, processes: Processes) -> list[ExitOutputs]:
-    """Return the outputs of every exit for all examples: logits (examples, labels), certainty (examples,) if learned."""
+    """Return the outputs of every exit for all examples: logits (examples, labels), certainty (examples,)."""
 
     def run(inputs: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor | None]]:
         exits = model(**inputs).exits

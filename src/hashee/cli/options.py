@@ -12,8 +12,9 @@ Panels = Mapping[str, Sequence[str]]
 """Names of fields by the title of their panel; those below the empty title are essential and come first."""
 LAST = "Run"
 """The panel of fields that are in no other."""
-_TYPES: Mapping[str, Any] = {"task": str | None, "output": Path | None}
-"""Types on the command line of fields that settings require: the library reads them from a folder, or reports them."""
+_TYPES: Mapping[str, Any] = {"task": str | None, "output": Path | None, "depth": str | None}
+"""Types on the command line of fields that are otherwise in Python: what settings require may be read from a folder,
+and a depth is a number or a word."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

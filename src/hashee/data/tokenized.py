@@ -1,7 +1,7 @@
 """From the examples of a task to token ids and targets, and from some of them to a padded batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Tokenized:
     """For tags: index of the first token of each word; -1 for a word that was truncated or has no token."""
     padding: int
     """Token id at padding positions."""
+    labelled: int | None = None
+    """Only the first so many examples have targets; None where all of them do, or none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,6 +51,25 @@ class Tokenized:
             return np.ones(len(self), dtype=np.int64)
         return np.array([int((row >= 0).sum()) for row in self.starts], dtype=np.int64)
 
+    def with_unlabelled(self, others: "Tokenized") -> "Tokenized":
+        """Return these examples, which have targets, and after them others without."""
+        if self.targets is None or others.targets is not None or self.labelled is not None:
+            raise InputError("examples without labels are added to examples with labels, once")
+        return replace(
+            self,
+            ids=self.ids + others.ids,
+            types=None if self.types is None else self.types + (others.types or []),
+            starts=None if self.starts is None else self.starts + (others.starts or []),
+            labelled=len(self),
+        )
+
+    def is_labelled(self, indices: Sequence[int]) -> Tensor | None:
+        """Return which predictions for some examples have a target, (predictions,); None if all have."""
+        if self.labelled is None:
+            return None
+        rows = np.array([index < self.labelled for index in indices])
+        return torch.from_numpy(rows.repeat(self.items[list(indices)]))
+
     def inputs(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """Return some examples as a model takes them, each (examples, longest)."""
         columns = {"input_ids": self.ids} | ({} if self.types is None else {"token_type_ids": self.types})
@@ -56,9 +77,13 @@ class Tokenized:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def batch_targets(self, indices: Sequence[int]) -> Tensor:
-        """Return the targets of some examples: (examples,), (examples, labels), or for tags (tagged words,)."""
+        """Return the targets of those examples that have any: (examples,), (examples, labels), or for tags (words,)."""
         if self.targets is None:
             raise InputError("these examples have no labels, so nothing can be learnt from them")
+        if self.labelled is not None:
+            indices = [index for index in indices if index < self.labelled]
+            if not indices:
+                return torch.from_numpy(np.asarray(self.targets[0])[None][:0])
         if self.starts is None:
             return torch.from_numpy(np.asarray([self.targets[index] for index in indices]))
         kept = [self.targets[index][self.starts[index] >= 0] for index in indices]

@@ -42,10 +42,11 @@ class TargetLoss:
         return Need.LABELS
 
     def __call__(self, outputs: Outputs, batch: Batch, teacher_outputs: Outputs | None = None) -> Tensor:
-        """Return the summed error of all predictions."""
+        """Return the summed error of all predictions that have a target."""
         if batch.targets is None:
             raise InputError("these examples have no labels to learn; distill a teacher that was fitted (distill=1)")
-        return self.task_type.loss(outputs.logits.float(), batch.targets)
+        logits = outputs.logits if batch.labelled is None else outputs.logits[batch.labelled]
+        return self.task_type.loss(logits.float(), batch.targets)
 
 
 @dataclass(frozen=True)

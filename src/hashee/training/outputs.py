@@ -37,6 +37,8 @@ class Batch:
     """How many predictions each example counts for: one, or one for each tagged word. (examples,)"""
     targets: Tensor | None
     """(predictions,), or (predictions, labels) for multi-label tasks; None without labels."""
+    labelled: Tensor | None = None
+    """(predictions,) bool, which of them have a target, where not all have; `targets` has no rows for the others."""
     words: Tensor | None = None
     """For tags: where the words are in the flattened (examples * longest) batch; (predictions,)."""
     step: int = 0
@@ -54,6 +56,7 @@ class Batch:
             inputs={name: tensor.to(device) for name, tensor in self.inputs.items()},
             items=self.items.to(device),
             targets=None if self.targets is None else self.targets.to(device),
+            labelled=None if self.labelled is None else self.labelled.to(device),
             words=None if self.words is None else self.words.to(device),
         )
 
@@ -90,6 +93,7 @@ def batch_of(tokenized: Tokenized, indices: Sequence[int]) -> Batch:
         inputs=tokenized.inputs(indices),
         items=torch.from_numpy(tokenized.items[list(indices)]),
         targets=None if tokenized.targets is None else tokenized.batch_targets(indices),
+        labelled=tokenized.is_labelled(indices),
         words=tokenized.word_rows(indices),
     )
 

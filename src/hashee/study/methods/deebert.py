@@ -11,7 +11,7 @@ from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss
-from hashee.training.stages import Choice, Fit
+from hashee.training.stages import Choice, Fit, Lesson
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 """Of the largest entropy."""
@@ -33,7 +33,9 @@ class DeeBert(EarlyExit):
         freeze_(exits)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), internal_only=True)
         recipe = replace(fit.recipe, learning_rate=FROZEN_RATE * fit.recipe.learning_rate)
-        job = replace(fit.job(self.name, exits, objective), recipe=recipe, dev_metrics=mean_over_exits(fit))
+        job = replace(
+            fit.job(self.name, exits, Lesson(objective, fit.train)), recipe=recipe, dev_metrics=mean_over_exits(fit)
+        )
         return replace(self.trained(fit, job, fit.passes_after(dense)), dense=dense)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

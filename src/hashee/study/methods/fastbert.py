@@ -11,7 +11,7 @@ from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import SelfDistillation
 from hashee.training.method import register_method
 from hashee.training.objective import LogitDistillation
-from hashee.training.stages import Choice, Fit
+from hashee.training.stages import Choice, Fit, Lesson
 
 
 class FastBert(EarlyExit):
@@ -28,7 +28,9 @@ class FastBert(EarlyExit):
         freeze_(exits)
         objective = SelfDistillation(LogitDistillation(type_of(fit.data.task), temperature=1.0))
         recipe = replace(fit.recipe, learning_rate=FROZEN_RATE * fit.recipe.learning_rate)
-        job = replace(fit.job(self.name, exits, objective), recipe=recipe, dev_metrics=mean_over_exits(fit))
+        job = replace(
+            fit.job(self.name, exits, Lesson(objective, fit.taught)), recipe=recipe, dev_metrics=mean_over_exits(fit)
+        )
         return replace(self.trained(fit, job, fit.passes_after(dense)), dense=dense)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

@@ -35,15 +35,22 @@ class FirstLayers:
         return sorted({max(1, round(share * layers)) for share in self.shares}, reverse=True)
 
     def train(self, fit: Fit) -> Choice:
-        """Fine-tune a model of each depth from the backbone's weights, for as many passes as others in two stages."""
-        recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
+        """Fine-tune a model of each depth, with as many passes as other methods; from the teacher if there is one."""
+        # With a teacher, its training counts as it does for all that it teaches.
+        taught = bool(fit.settings.distillation) and self.shares != (1.0,)
+        dense = fit.dense() if taught else None
+        recipe = fit.recipe if taught else replace(fit.recipe, epochs=2 * fit.recipe.epochs)
         candidates = []
         for depth in self.depths(fit.backbone.layers):
-            packed = fit.backbone.packed(fit.backbone.load(fit.settings.seed, depth))
+            start = fit.backbone if dense is None else dense.backbone
+            packed = fit.backbone.packed(start.load(fit.settings.seed, depth))
             folder = fit.folder / WORK / f"{self.name}-{depth}"
-            record = fit.train_into(folder, replace(fit.job(f"first {depth} layers", packed), recipe=recipe))
-            candidates.append(Candidate(f"{depth} layers", folder, packed.exit_table, record, 0.0, recipe.epochs))
-        return Choice(fit, candidates)
+            lesson = fit.lesson(dense, first_only=bool(packed.hashed_encoder.reads_first_row))
+            job = replace(fit.job(f"first {depth} layers", packed, lesson), recipe=recipe)
+            record = fit.train_into(folder, job, lesson.depends)
+            passes = fit.passes_after(dense) if taught else recipe.epochs
+            candidates.append(Candidate(f"{depth} layers", folder, packed.exit_table, record, 0.0, passes))
+        return Choice(fit, candidates, dense=dense)
 
     def open(self, folder: Path) -> Any:
         """Return the shallower model on the packed engine."""

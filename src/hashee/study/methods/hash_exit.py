@@ -31,9 +31,9 @@ class HashExit(EarlyExit):
             at_cost = fit.with_settings(speedup=speedup)
             hashed = at_cost.converted("importance", dense, folder)
             exits = MultiExitModel(hashed.model, new_classifiers(hashed.model, fit.backbone.depth - 1))
-            objective = ExitLosses(hashed.objective, by_depth=True)
-            job = at_cost.job(f"{self.name} {speedup:g}x", exits, objective, hashed.teacher)
-            record = at_cost.train_into(folder, replace(job, dev_metrics=mean_over_exits(fit)), hashed.depends)
+            lesson = replace(hashed.lesson, objective=ExitLosses(hashed.lesson.objective, by_depth=True))
+            job = at_cost.job(f"{self.name} {speedup:g}x", exits, lesson)
+            record = at_cost.train_into(folder, replace(job, dev_metrics=mean_over_exits(fit)), lesson.depends)
             passes = fit.passes_after(dense)
             name = f"{speedup:g}x"
             candidates.append(Candidate(name, folder, hashed.table, record, hashed.seconds, passes))

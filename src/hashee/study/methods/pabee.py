@@ -13,7 +13,7 @@ from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss
-from hashee.training.stages import Choice, Fit
+from hashee.training.stages import Choice, Fit, Lesson
 
 SAME = 0.2
 """Scores that differ by less than this share of their standard deviation on train count as the same prediction."""
@@ -35,7 +35,9 @@ class Pabee(EarlyExit):
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), tolerance=tolerance)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), by_depth=True)
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
-        job = replace(fit.job(self.name, exits, objective), recipe=recipe, dev_metrics=mean_over_exits(fit))
+        job = replace(
+            fit.job(self.name, exits, Lesson(objective, fit.train)), recipe=recipe, dev_metrics=mean_over_exits(fit)
+        )
         return self.trained(fit, job, recipe.epochs)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

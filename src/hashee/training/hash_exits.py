@@ -90,7 +90,7 @@ def fit_each_depth(fit: Fit) -> Choice:
             candidates.append(replace(found, hash=f"{hash}, {depth} layers"))
             fits.append(shallow)
     best = Choice(fit, candidates).best
-    return Choice(fits[candidates.index(best)], candidates, dense=whole)
+    return Choice(fits[candidates.index(best)].in_place_of(fit), candidates, dense=whole)
 
 
 def depths_for(asked: float, reached: Mapping[int, float]) -> list[int]:

@@ -137,6 +137,12 @@ class Fit:
         output = self.folder / WORK / f"depth-{depth}"
         return Fit(replace(self.settings, depth=depth, output=output), self.data, self.processes)
 
+    def in_place_of(self, other: "Fit") -> "Fit":
+        """Return this fit, which another one has tried, with the other's settings and folder: what is kept goes there."""
+        kept = copy.copy(self)
+        kept.settings, kept.folder = other.settings, other.folder
+        return kept
+
     def with_recipe(self, recipe: Recipe) -> "Fit":
         """Return the same fit with another recipe for its hashed models."""
         other = copy.copy(self)

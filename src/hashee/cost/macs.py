@@ -28,6 +28,17 @@ def band_length(lengths: Any, window: int) -> Any:
 
 
 @dataclass(frozen=True)
+class AttentionSizes:
+    """The numbers that set the cost of one layer's attention."""
+
+    width: int
+    """Of the states."""
+    heads: int
+    inner: int
+    """Width of queries, keys and values, all heads together; less than that of the states where heads were pruned."""
+
+
+@dataclass(frozen=True)
 class EncoderShape:
     """The numbers that set the cost of an encoder."""
 
@@ -47,6 +58,13 @@ class EncoderShape:
     """How far the tokens of each layer see to either side; None, and what is not listed: over the whole text."""
     gated: bool = False
     """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
+    kept_heads: tuple[int, ...] = ()
+    """Heads that pruning has left in each layer; what is not listed: all of them."""
+
+    def attention(self, layer: int) -> AttentionSizes:
+        """Return the sizes of the attention of a layer, from 1."""
+        heads = self.kept_heads[layer - 1] if 0 < layer <= len(self.kept_heads) else self.heads
+        return AttentionSizes(self.width, heads, heads * self.width // self.heads)
 
     def window(self, layer: int) -> int | None:
         """Return how far the tokens of a layer, from 1, see."""
@@ -107,13 +125,14 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
     # A text with no active token left costs nothing: nobody reads its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
+    attention = shape.attention(layer)
     pairs = int((m * keys_read(shape, layer, n)).sum())
     return LayerCost(
         layer=layer,
         active=int(m.sum()),
-        projections=times * int((2 * m + 2 * n).sum()) * d * d,
-        attention=times * 2 * pairs * d,
-        softmax=times * 2 * pairs * shape.heads,
+        projections=times * int((2 * m + 2 * n).sum()) * d * attention.inner,
+        attention=times * 2 * pairs * attention.inner,
+        softmax=times * 2 * pairs * attention.heads,
         norms=times * 4 * int(m.sum()) * d,
         feed_forward=times * int(m.sum()) * feed_forward_macs(shape),
     )
@@ -135,14 +154,14 @@ def feed_forward_macs(shape: EncoderShape) -> int:
     return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
-def absorbing_saves(projected: Any, active: Any, read: Any, width: int, heads: int) -> Any:
+def absorbing_saves(projected: Any, active: Any, read: Any, sizes: AttentionSizes) -> Any:
     """Return how much cheaper the absorbed form of a layer is than the plain one; it pays where that is positive.
 
     projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; read:
     pairs of query and key. Numbers, or arrays with one entry per text.
     """
-    plain = 2 * projected * width * width + 2 * read * width
-    absorbed = FOLD_PRICE * 2 * active * width * width + SCORE_PRICE * 2 * read * width * heads
+    plain = 2 * projected * sizes.width * sizes.inner + 2 * read * sizes.inner
+    absorbed = FOLD_PRICE * 2 * active * sizes.width * sizes.inner + SCORE_PRICE * 2 * read * sizes.width * sizes.heads
     return plain - absorbed
 
 
@@ -151,13 +170,15 @@ def paper_by_layer(shape: EncoderShape, n: Counts, m: Counts) -> Counts:
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
-    d, h = shape.width, shape.heads
+    d = shape.width
     columns = []
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
         alive = np.where(active > 0, n, 0)
-        rows = active * (2 * d * d + 4 * d + feed_forward_macs(shape))
-        columns.append(rows + 2 * alive * d * d + 2 * active * keys_read(shape, layer, alive) * (d + h))
+        sizes = shape.attention(layer)
+        a, h = sizes.inner, sizes.heads
+        rows = active * (2 * d * a + 4 * d + feed_forward_macs(shape))
+        columns.append(rows + 2 * alive * d * a + 2 * active * keys_read(shape, layer, alive) * (a + h))
     return shape.blocks_per_layer * np.stack(columns, axis=1)
 
 
@@ -177,20 +198,22 @@ def executed_by_layer(shape: EncoderShape, n: Counts, m: Counts, reads_first_row
     if reads_first_row and shape.blocks_per_layer == 1:
         # Of the last layer only the first token is read, if it gets that far.
         m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
-    d, h = shape.width, shape.heads
+    d = shape.width
     columns = []
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
         alive = np.where(active > 0, n, 0)
+        sizes = shape.attention(layer)
+        a, h = sizes.inner, sizes.heads
         # Layers that share their weights project again only what the layer before has changed.
         projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else alive
         looked_up = shape.looked_up and layer == 1
         if looked_up:
             projected = np.zeros_like(alive)
-        absorbed = (absorbing_saves(projected, active, alive * active, d, h) > 0) & shape.absorbable
-        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
-        read = keys_read(shape, layer, alive) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
-        query_and_output = (1 if looked_up else 2) * d * d
+        absorbed = (absorbing_saves(projected, active, alive * active, sizes) > 0) & shape.absorbable
+        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * a
+        read = keys_read(shape, layer, alive) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * a + 2 * h)
+        query_and_output = (1 if looked_up else 2) * d * a
         rows = active * (query_and_output + 4 * d + feed_forward_macs(shape))
         columns.append(keys_and_values + read + rows)
     return shape.blocks_per_layer * np.stack(columns, axis=1)

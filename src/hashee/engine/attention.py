@@ -19,7 +19,10 @@ from hashee.engine.plan import Group, LayerPlan, Seating
 
 @dataclass(frozen=True)
 class Weights:
-    """The projections that the absorbed form folds into the query side; each (width, width) as in a Linear."""
+    """The projections that the absorbed form folds into the query side; each (attention width, width) as in a Linear.
+
+    The attention width is that of all heads together: the width itself unless heads were pruned.
+    """
 
     key: Tensor
     value: Tensor
@@ -139,13 +142,13 @@ def attend_absorbed(
 ) -> Tensor:
     """Do what `attend` does, for inference, without projecting the tokens to keys and values.
 
-    query: (active, width); states: (tokens, width) what keys and values would be projected from.
-    Returns (active, width).
+    query: (active, attention width); states: (tokens, width) what keys and values would be projected from.
+    Returns (active, attention width).
     """
     if _takes_kernel(query, states, weights, heads):
         tensors = (weights.key, weights.value, weights.value_bias)
         return native.attend_absorbed(query, states, tensors, layer.sequences, heads=heads, scale=scale)
-    active, width = query.shape
+    active, width = len(query), states.shape[1]
     # Under autocast queries come in half precision from states and weights that are not, and products that are written
     # into a given place are not cast.
     states, weights = states.to(query.dtype), weights.to(query.dtype)
@@ -167,7 +170,7 @@ def attend_absorbed(
             scores.masked_fill_(~group.occupied[:, None, :], float("-inf"))
         reads.append(torch.bmm(scores.softmax(-1), memory).view(sequences * queries, heads, width))
     read = _joined(reads).index_select(0, layer.unseat)
-    context = query.new_empty(active, width)
+    context = torch.empty_like(query, memory_format=torch.contiguous_format)
     torch.bmm(
         read.transpose(0, 1),
         weights.value.view(heads, -1, width).transpose(1, 2),
@@ -177,6 +180,9 @@ def attend_absorbed(
 
 
 def _takes_kernel(query: Tensor, states: Tensor, weights: Weights, heads: int) -> bool:
+    # The kernel takes heads that are as wide together as the states.
+    if query.shape[1] != states.shape[1]:
+        return False
     return query.shape[1] // heads % 4 == 0 and native.takes((query, states), (weights.key, weights.value))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, Module
 
-from hashee.cost.macs import absorbing_saves
+from hashee.cost.macs import AttentionSizes, absorbing_saves
 from hashee.engine import native
 from hashee.engine.activation import is_gelu
 from hashee.engine.attention import (
@@ -136,7 +136,10 @@ def apply_block(
 
 
 def _after_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
-    """Run what is left of a layer once its rows have read the others. context, active: (rows, width). (rows, width)"""
+    """Run what is left of a layer once its rows have read the others.
+
+    context: (rows, width of all heads together); active: (rows, width). Returns (rows, width).
+    """
     if dropout == Dropout() and (kernel := _rest_kernel(block, context, active)) is not None:
         return kernel()
     attended = drop(project(block.attention.output, context), dropout.attention_output) + active
@@ -160,7 +163,10 @@ def _rest_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], 
     weights = rest_weights(block, context) if len(context) else None
     if weights is None or not native.takes((context, active), ()):
         return None
-    rest = native.rest if len(context) <= MOST_ROWS else native.rest_of_many
+    few = len(context) <= MOST_ROWS
+    if few and context.shape[1] != active.shape[1]:
+        return None  # its kernel takes an output projection as wide as the states, which pruned heads do not have
+    rest = native.rest if few else native.rest_of_many
     return partial(rest, context, active, weights, epsilons(block))
 
 
@@ -202,8 +208,8 @@ def absorbs(block: Block, plan: Plan, layer: LayerPlan, known: Projected | None 
     if not (is_bare_linear(part.key) and is_bare_linear(part.value)):
         return False
     projected = plan.tokens if known is None else known.changed
-    width: int = part.key.in_features  # type: ignore[assignment]
-    return bool(absorbing_saves(projected, layer.active, layer.read, width, block.attention.heads) > 0)
+    sizes = AttentionSizes(part.key.in_features, block.attention.heads, part.key.out_features)  # type: ignore[arg-type]
+    return bool(absorbing_saves(projected, layer.active, layer.read, sizes) > 0)
 
 
 def _project(

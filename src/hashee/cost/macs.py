@@ -28,6 +28,17 @@ def band_length(lengths: Any, window: int) -> Any:
 
 
 @dataclass(frozen=True)
+class AttentionSizes:
+    """The numbers that set the cost of one layer's attention."""
+
+    width: int
+    """Of the states."""
+    heads: int
+    inner: int
+    """Width of queries, keys and values, all heads together; less than that of the states where heads were pruned."""
+
+
+@dataclass(frozen=True)
 class EncoderShape:
     """The numbers that set the cost of an encoder."""
 
@@ -47,6 +58,13 @@ class EncoderShape:
     """Window of each layer's attention, in tokens to either side; None, and layers not listed: the whole text."""
     gated: bool = False
     """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
+    kept_heads: tuple[int, ...] = ()
+    """Heads that pruning has left in each layer; what is not listed: all of them."""
+
+    def attention(self, layer: int) -> AttentionSizes:
+        """Return the sizes of the attention of a layer, from 1."""
+        heads = self.kept_heads[layer - 1] if 0 < layer <= len(self.kept_heads) else self.heads
+        return AttentionSizes(self.width, heads, heads * self.width // self.heads)
 
     def window(self, layer: int) -> int | None:
         """Return the window of a layer, from 1, or None."""
@@ -107,13 +125,14 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
     # A text without an active token costs nothing: no query attends to its keys and values.
     n = np.where(m > 0, n, 0)
     d, times = shape.width, shape.blocks_per_layer
+    attention = shape.attention(layer)
     pairs = int((m * keys_read(shape, layer, n)).sum())
     return LayerCost(
         layer=layer,
         active=int(m.sum()),
-        projections=times * int((2 * m + 2 * n).sum()) * d * d,
-        attention=times * 2 * pairs * d,
-        softmax=times * 2 * pairs * shape.heads,
+        projections=times * int((2 * m + 2 * n).sum()) * d * attention.inner,
+        attention=times * 2 * pairs * attention.inner,
+        softmax=times * 2 * pairs * attention.heads,
         norms=times * 4 * int(m.sum()) * d,
         feed_forward=times * int(m.sum()) * feed_forward_macs(shape),
     )
@@ -135,14 +154,14 @@ def feed_forward_macs(shape: EncoderShape) -> int:
     return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
-def absorbing_saves(projected: Any, active: Any, pairs: Any, width: int, heads: int) -> Any:
+def absorbing_saves(projected: Any, active: Any, pairs: Any, sizes: AttentionSizes) -> Any:
     """Return how much cheaper the absorbed form of a layer is than the plain one; negative if it is dearer.
 
     projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; pairs:
     of query and key. Numbers, or arrays with one entry per text.
     """
-    plain = 2 * projected * width * width + 2 * pairs * width
-    absorbed = FOLD_COST * 2 * active * width * width + SCORE_COST * 2 * pairs * width * heads
+    plain = 2 * projected * sizes.width * sizes.inner + 2 * pairs * sizes.inner
+    absorbed = FOLD_COST * 2 * active * sizes.width * sizes.inner + SCORE_COST * 2 * pairs * sizes.width * sizes.heads
     return plain - absorbed
 
 
@@ -151,13 +170,15 @@ def paper_by_layer(shape: EncoderShape, n: Counts, m: Counts) -> Counts:
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
-    d, h = shape.width, shape.heads
+    d = shape.width
     columns = []
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
         keys = np.where(active > 0, n, 0)
-        rows = active * (2 * d * d + 4 * d + feed_forward_macs(shape))
-        columns.append(rows + 2 * keys * d * d + 2 * active * keys_read(shape, layer, keys) * (d + h))
+        sizes = shape.attention(layer)
+        a, h = sizes.inner, sizes.heads
+        rows = active * (2 * d * a + 4 * d + feed_forward_macs(shape))
+        columns.append(rows + 2 * keys * d * a + 2 * active * keys_read(shape, layer, keys) * (a + h))
     return shape.blocks_per_layer * np.stack(columns, axis=1)
 
 
@@ -177,20 +198,22 @@ def executed_by_layer(shape: EncoderShape, n: Counts, m: Counts, reads_first_row
     if reads_first_row and shape.blocks_per_layer == 1:
         # The last layer updates the first token alone, if that has not exited.
         m = np.concatenate([m[:, :-1], np.minimum(m[:, -1:], 1)], axis=1)
-    d, h = shape.width, shape.heads
+    d = shape.width
     columns = []
     for layer in range(1, m.shape[1]):
         active = m[:, layer]
         keys = np.where(active > 0, n, 0)
+        sizes = shape.attention(layer)
+        a, h = sizes.inner, sizes.heads
         # A layer that shares its weights projects only the tokens that the layer before has changed.
         projected = np.where(active > 0, m[:, layer - 1], 0) if shape.shares_with_previous(layer) else keys
         looked_up = shape.looked_up and layer == 1
         if looked_up:
             projected = np.zeros_like(keys)
-        absorbed = (absorbing_saves(projected, active, keys * active, d, h) > 0) & shape.absorbable
-        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * d
-        attention = keys_read(shape, layer, keys) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * d + 2 * h)
-        query_and_output = (1 if looked_up else 2) * d * d
+        absorbed = (absorbing_saves(projected, active, keys * active, sizes) > 0) & shape.absorbable
+        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * a
+        attention = keys_read(shape, layer, keys) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * a + 2 * h)
+        query_and_output = (1 if looked_up else 2) * d * a
         other = active * (query_and_output + 4 * d + feed_forward_macs(shape))
         columns.append(keys_and_values + attention + other)
     return shape.blocks_per_layer * np.stack(columns, axis=1)

@@ -19,7 +19,10 @@ from hashee.engine.plan import AttentionLayout, Group, LayerPlan
 
 @dataclass(frozen=True)
 class KeyValueWeights:
-    """The projections that the absorbed form folds into the query side; each (width, width) as in a Linear."""
+    """The projections that the absorbed form folds into the query side; each (attention width, width) as in a Linear.
+
+    The attention width is that of all heads together: the width itself unless heads were pruned.
+    """
 
     key: Tensor
     value: Tensor
@@ -138,13 +141,13 @@ def attend_absorbed(
 ) -> Tensor:
     """Do what `attend` does, in inference, without projecting the tokens to keys and values.
 
-    query: (active, width); states: (tokens, width) the states that keys and values would be projected from.
-    Returns (active, width).
+    query: (active, attention width); states: (tokens, width) the states that keys and values would be projected from.
+    Returns (active, attention width).
     """
     if _runs_in_kernel(query, states, weights, heads):
         tensors = (weights.key, weights.value, weights.value_bias)
         return native.attend_absorbed(query, states, tensors, layer.sequences, heads=heads, scale=scale)
-    active, width = query.shape
+    active, width = len(query), states.shape[1]
     # Under autocast queries are in half precision while states and weights are not, and products with `out=` are not
     # cast.
     states, weights = states.to(query.dtype), weights.to(query.dtype)
@@ -166,7 +169,7 @@ def attend_absorbed(
             scores.masked_fill_(~group.occupied[:, None, :], float("-inf"))
         weighted_sums.append(torch.bmm(scores.softmax(-1), keys).view(sequences * slots, heads, width))
     weighted = _joined(weighted_sums).index_select(0, layer.slot_of_row)
-    context = query.new_empty(active, width)
+    context = torch.empty_like(query, memory_format=torch.contiguous_format)
     torch.bmm(
         weighted.transpose(0, 1),
         weights.value.view(heads, -1, width).transpose(1, 2),
@@ -176,6 +179,9 @@ def attend_absorbed(
 
 
 def _runs_in_kernel(query: Tensor, states: Tensor, weights: KeyValueWeights, heads: int) -> bool:
+    # The kernel takes heads that are as wide together as the states.
+    if query.shape[1] != states.shape[1]:
+        return False
     return query.shape[1] // heads % 4 == 0 and native.supports((query, states), (weights.key, weights.value))
 
 

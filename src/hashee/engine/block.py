@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, Module
 
-from hashee.cost.macs import absorbing_saves
+from hashee.cost.macs import AttentionSizes, absorbing_saves
 from hashee.engine import native
 from hashee.engine.activation import is_gelu
 from hashee.engine.attention import (
@@ -136,7 +136,10 @@ def apply_block(
 
 
 def _post_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
-    """Run the output projection, the feed-forward and the norms. context, active, output: (rows, width)."""
+    """Run the output projection, the feed-forward and the norms.
+
+    context: (rows, width of all heads together); active: (rows, width). Returns (rows, width).
+    """
     if dropout == Dropout() and (kernel := _post_attention_kernel(block, context, active)) is not None:
         return kernel()
     attended = drop(project(block.attention.output, context), dropout.attention_output) + active
@@ -160,7 +163,10 @@ def _post_attention_kernel(block: Block, context: Tensor, active: Tensor) -> Cal
     weights = post_attention_weights(block, context) if len(context) else None
     if weights is None or not native.supports((context, active), ()):
         return None
-    kernel = native.post_attention if len(context) <= MAX_ROWS else native.post_attention_of_many
+    few = len(context) <= MAX_ROWS
+    if few and context.shape[1] != active.shape[1]:
+        return None  # its kernel takes an output projection as wide as the states, which pruned heads do not have
+    kernel = native.post_attention if few else native.post_attention_of_many
     return partial(kernel, context, active, weights, epsilons(block))
 
 
@@ -202,8 +208,8 @@ def should_absorb(block: Block, plan: Plan, layer: LayerPlan, cached: Projected 
     if not (is_bare_linear(part.key) and is_bare_linear(part.value)):
         return False
     projected = plan.tokens if cached is None else cached.changed
-    width: int = part.key.in_features  # type: ignore[assignment]
-    return bool(absorbing_saves(projected, layer.active, layer.pairs, width, block.attention.heads) > 0)
+    sizes = AttentionSizes(part.key.in_features, block.attention.heads, part.key.out_features)  # type: ignore[arg-type]
+    return bool(absorbing_saves(projected, layer.active, layer.pairs, sizes) > 0)
 
 
 def _project(

@@ -75,7 +75,7 @@ def run_experiment(experiment: Experiment, output: Path, keep_models: bool = Fal
         with _alone(work):
             result = _measured(experiment, data, method, result, work)
             if not keep_models:
-                shutil.rmtree(work / WORK, ignore_errors=True)
+                _drop_models(work / WORK)
     result.write(output)
     return result
 
@@ -163,6 +163,13 @@ def _seconds(choice: Choice) -> float:
     dense = choice.dense
     shared = dense.record.seconds if dense is not None and dense.record is not None else 0.0
     return shared + sum(candidate.record.seconds + candidate.table_seconds for candidate in choice.candidates)
+
+
+def _drop_models(work: Path) -> None:
+    """Delete what a method left, but for the dense model, which others of the same folder use."""
+    for path in work.glob("*"):
+        if path.is_dir() and not path.name.startswith("dense-"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

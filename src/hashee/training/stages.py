@@ -138,7 +138,7 @@ class Fit:
         return Fit(replace(self.settings, depth=depth, output=output), self.data, self.processes)
 
     def in_place_of(self, other: "Fit") -> "Fit":
-        """Return this fit, which another one has tried, with the other's settings and folder: what is kept goes there."""
+        """Return this fit with the settings and the folder of the one that tried it, for what is kept."""
         kept = copy.copy(self)
         kept.settings, kept.folder = other.settings, other.folder
         return kept

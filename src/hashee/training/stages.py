@@ -178,7 +178,7 @@ class Fit:
         if distillation and dense is not None:
             first_only = bool(hashed.hashed_encoder.reads_first_row)
             objective = objective_for(self.data.task.kind, distillation, first_only)
-            teacher, fingerprint = self._teacher(dense, objective)
+            teacher, fingerprint = self.teacher(dense, objective)
             depends |= {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
             depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
         return Converted(hashed, table, seconds, objective, teacher, depends)
@@ -211,7 +211,7 @@ class Fit:
     def _table_inputs(self, cache: Path | None = None) -> TableInputs:
         return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
-    def _teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
+    def teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
         """Return the dense model as a teacher of what an objective needs, and a fingerprint of what it depends on."""
         # A model that was given may be deeper than what is kept of it; as a teacher it is used whole.
         teacher = dense.backbone.load(depth=dense.backbone.layers)

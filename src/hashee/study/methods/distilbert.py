@@ -1,0 +1,57 @@
+"""DistilBERT (Sanh et al., EMC2 workshop at NeurIPS 2019): a student of half the depth follows the teacher's
+soft predictions and last hidden states.
+
+The paper distills on unlabelled text, where masked language modelling is the third part of the loss; the study gives
+labelled examples only, so the error on the labels takes its place, and the teacher is the fine-tuned dense model.
+"""
+
+from hashee.data import Kind
+from hashee.study.methods.static import Static
+from hashee.study.students import depth_at, spread_layers, student_of
+from hashee.training.method import Choice, register_method
+from hashee.training.objective import HiddenDistillation, LogitDistillation, TargetLoss, WeightedSum
+from hashee.training.stages import WORK, Candidate, Dense, Fit
+
+SHARES = (0.5, 0.34)
+"""Of the teacher's layers: half of them as in the paper, and a third."""
+TEMPERATURE = 2.0
+SOFT, LABELS, COSINE = 5.0, 2.0, 1.0
+"""Weights of the paper's loss, which are divided by their sum."""
+
+
+def distillation_loss(kind: Kind) -> WeightedSum:
+    """Return soft targets, labels and the cosine of the last hidden states of all tokens, weighted as in the paper."""
+    total = SOFT + LABELS + COSINE
+    return WeightedSum(
+        (
+            (SOFT / total, LogitDistillation(kind, TEMPERATURE)),
+            (LABELS / total, TargetLoss(kind)),
+            (COSINE / total, HiddenDistillation(distance="cosine")),
+        )
+    )
+
+
+class DistilBert(Static):
+    """A student made of layers of its teacher, evenly spaced from the first to the last."""
+
+    name = "distilbert"
+
+    def train(self, fit: Fit) -> Choice:
+        """Fine-tune the dense model; then distill it into a student of each depth."""
+        dense = fit.dense()
+        depths = sorted({depth_at(share, dense.backbone.layers) for share in SHARES}, reverse=True)
+        return Choice(fit, [self._student(fit, dense, depth) for depth in depths], dense=dense)
+
+    def _student(self, fit: Fit, dense: Dense, depth: int) -> Candidate:
+        chosen = spread_layers(depth, dense.backbone.layers)
+        student = fit.backbone.packed(student_of(dense.backbone, chosen, fit.settings.seed))
+        objective = distillation_loss(fit.data.task.kind)
+        teacher, fingerprint = fit.teacher(dense, objective)
+        folder = fit.folder / WORK / f"{self.name}-{depth}"
+        job = fit.job(f"{self.name} {depth} layers", student, objective, teacher)
+        record = fit.train_into(folder, job, {"teacher": fingerprint, "objective": repr(objective)})
+        passes = dense.passes + fit.recipe.epochs
+        return Candidate(f"{depth} layers", folder, student.exit_table, record, 0.0, passes)
+
+
+register_method(DistilBert())

@@ -148,16 +148,39 @@ def test_a_resumed_run_has_the_same_probability(tmp_path: Path) -> None:
     assert resumed.probability == through.probability == pytest.approx(0.3 + 0.7 * 17 / 30)
 
 
-@pytest.mark.parametrize("kind", [Kind.CLASSES, Kind.TAGS])
-def test_a_successor_end_to_end(kind: Kind, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_successor_end_to_end(backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probabilities: list[float] = []
     to = ReplacedLayers.set_probability_
     monkeypatch.setattr(
         ReplacedLayers, "set_probability_", lambda model, value: (probabilities.append(value), to(model, value))[1]
     )
-    result = run_on_tiny_data("theseus", backbone, tmp_path, monkeypatch, kind)
+    result = run_on_tiny_data("theseus", backbone, tmp_path, monkeypatch, Kind.TAGS)
     assert [(point.knob, round(point.paper_speedup, 6)) for point in result.curve] == [(2.0, 2.0)]
     assert result.passes == 8.0 and result.quality["test"] is not None and result.quality["test"] > 0.8
     assert probabilities == [Curriculum().at(step, 48) for step in range(48)]
     successor = load(next(tmp_path.glob("work/*/work/theseus-2")))
     assert successor.config.num_hidden_layers == 2 and not any("predecessor" in name for name in successor.state_dict())
+
+
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(
+    backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through = run_on_tiny_data("theseus", backbone, tmp_path / "through", monkeypatch)
+    assert through.quality["test"] is not None and through.quality["test"] > 0.8
+    begin = Replacement.on_step_begin
+
+    def interrupted(callback: Replacement, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 17:
+            raise RuntimeError("interrupted")
+        begin(callback, args, state, control, **kwargs)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="interrupted"):
+        patched.setattr(Replacement, "on_step_begin", interrupted)
+        run_on_tiny_data("theseus", backbone, tmp_path / "resumed", monkeypatch)
+    assert next((tmp_path / "resumed").glob("work/*/work/theseus-2/checkpoints/checkpoint-12")).is_dir()
+    resumed = run_on_tiny_data("theseus", backbone, tmp_path / "resumed", monkeypatch)
+    assert resumed.curve == through.curve
+    mine, theirs = (
+        load(next((tmp_path / name).glob("work/*/work/theseus-2"))).state_dict() for name in ("resumed", "through")
+    )
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)

@@ -38,6 +38,10 @@ class TaskType(ABC):
     tags_words: ClassVar[bool] = False
     """Whether the words of a text have targets of their own, rather than the text."""
 
+    def __repr__(self) -> str:
+        # Fingerprints of trainings hold objectives, which hold types.
+        return f"{type(self).__name__}()"
+
     # --- reading examples ------------------------------------------------------------------------------------
 
     def text(self, example: Any) -> Any:

@@ -1,17 +1,10 @@
 """The first k layers of a pretrained model with a classifier on top; with all of them, the dense model."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from hashee.data import Task
-from hashee.data.tokenized import Tokenized
-from hashee.export.loading import load
-from hashee.training.evaluation import Predictions
-from hashee.training.hash_exits import HashExits
+from hashee.study.methods.static import Static
+from hashee.study.students import depth_at
 from hashee.training.method import register_method
-from hashee.training.processes import Processes
 from hashee.training.stages import WORK, Candidate, Choice, Fit
 
 SHARES = (0.75, 0.5, 0.34, 0.25, 0.17)
@@ -19,20 +12,15 @@ SHARES = (0.75, 0.5, 0.34, 0.25, 0.17)
 
 
 @dataclass(frozen=True)
-class FirstLayers:
+class FirstLayers(Static):
     """A shallower model: the upper layers are cut off before it is fine-tuned."""
 
     name: str = "first-layers"
     shares: tuple[float, ...] = SHARES
-    knob: str = "layers"
-
-    def refusal(self, task: Task) -> str | None:
-        """Refuse nothing."""
-        return None
 
     def depths(self, layers: int) -> list[int]:
         """Return how many layers are kept, most first."""
-        return sorted({max(1, round(share * layers)) for share in self.shares}, reverse=True)
+        return sorted({depth_at(share, layers) for share in self.shares}, reverse=True)
 
     def train(self, fit: Fit) -> Choice:
         """Fine-tune a model of each depth, with as many passes as other methods; from the teacher if there is one."""
@@ -51,24 +39,6 @@ class FirstLayers:
             passes = fit.passes_after(dense) if taught else recipe.epochs
             candidates.append(Candidate(f"{depth} layers", folder, packed.exit_table, record, 0.0, passes))
         return Choice(fit, candidates, dense=dense)
-
-    def open(self, folder: Path) -> Any:
-        """Return the shallower model on the packed engine."""
-        return load(folder)
-
-    def knobs(self, model: Any) -> Sequence[float]:
-        """Return the layers that are left."""
-        return (float(model.exit_table.num_layers),)
-
-    def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
-        """Run all layers that are left, without padding."""
-        return HashExits().predict(model, tokenized, processes)
-
-    def sweep(
-        self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]
-    ) -> list[Predictions]:
-        """Predict once: a depth is one operating point."""
-        return HashExits().sweep(model, tokenized, processes, knobs)
 
 
 register_method(FirstLayers())

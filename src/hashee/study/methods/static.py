@@ -1,0 +1,44 @@
+"""What methods share whose models run all of their layers for every text: a depth is one operating point."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hashee.data import Task
+from hashee.data.tokenized import Tokenized
+from hashee.export.loading import load
+from hashee.training.evaluation import Predictions
+from hashee.training.hash_exits import HashExits
+from hashee.training.processes import Processes
+from hashee.training.stages import Choice, Fit
+
+
+class Static(ABC):
+    """A method whose models are shallower, and ordinary otherwise."""
+
+    knob = "layers"
+
+    @abstractmethod
+    def train(self, fit: Fit) -> Choice:
+        """Build models with fewer layers and train them in stages."""
+
+    def refusal(self, task: Task) -> str | None:
+        """Refuse nothing."""
+        return None
+
+    def open(self, folder: Path) -> Any:
+        """Return the shallower model on the packed engine."""
+        return load(folder)
+
+    def knobs(self, model: Any) -> Sequence[float]:
+        """Return the layers that the model has."""
+        return (float(model.exit_table.num_layers),)
+
+    def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
+        """Run all layers that the model has, without padding."""
+        return HashExits().predict(model, tokenized, processes)
+
+    def sweep(self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]) -> list[Predictions]:
+        """Predict once: a depth is one operating point."""
+        return HashExits().sweep(model, tokenized, processes, knobs)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from hashee.data.registry import registered
 from hashee.errors import InputError
 from hashee.study.results import RunResult
 
@@ -19,6 +20,11 @@ class ReportOptions:
     """Measured times, see `hashee.study.clocks`."""
     flops: Path = Path("results/study/flops.json")
     """Counted FLOPs, see `hashee.study.flops_table`; counted anew if the file is not there."""
+
+    def __post_init__(self) -> None:
+        # Results carry the name of the registry, however a user writes it (SST-2, sst2).
+        if self.task is not None:
+            object.__setattr__(self, "task", registered(self.task) or self.task)
 
     def select(self, results: list[RunResult]) -> list[RunResult]:
         """Return the results of the task and the backbone that were asked for."""

@@ -127,7 +127,9 @@ SYSTEMS = (
     _system("DeeBERT", _DYNAMIC, "deebert", "78.9 3.4, 79.5 4.1, 48.1 3.6, 71.9 3.4, 79.1 3.5, -", elue_score=None),
     _system("FastBERT", _DYNAMIC, "fastbert", "82.7 3.7, 92.5 3.5, 88.8 3.5, 89.0 3.6, 80.3 4.2, -", elue_score=None),
     _system("PABEE", _DYNAMIC, "pabee", "83.1 2.9, 91.6 3.4, 88.7 3.1, 90.7 3.3, 75.2 3.5, 80.1 3.2", elue_score=-1.31),
-    _system("CascadeBERT", _DYNAMIC, "cascade", "82.4 3.8, 91.8 3.7, 89.0 3.6, 91.7 3.8, 78.8 3.8, -", elue_score=None),
+    _system(
+        "CascadeBERT", _DYNAMIC, "cascadebert", "82.4 3.8, 91.8 3.7, 89.0 3.6, 91.7 3.8, 78.8 3.8, -", elue_score=None
+    ),
     _system(
         "BERxiT w/ BERT",
         _DYNAMIC,

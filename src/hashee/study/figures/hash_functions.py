@@ -26,7 +26,7 @@ def hash_functions(results: list[RunResult], options: ReportOptions) -> Any:
             "the same task and backbone"
         )
     methods = [method for method in HASHES if method in scores]
-    figure, (axes,) = new_figure(9.5, 4.8)
+    figure, (axes,) = new_figure(7.0 + 1.1 * len(tasks), 4.8)
     width = 0.8 / len(tasks)
     for number, task in enumerate(tasks):
         places = [place for place, method in enumerate(methods) if task in scores[method]]
@@ -42,7 +42,7 @@ def hash_functions(results: list[RunResult], options: ReportOptions) -> Any:
             hatch=_HATCHES[number % len(_HATCHES)],
         )
         # Many narrow bars have room for upright labels only.
-        axes.bar_label(bars, fmt="%+.1f", fontsize=8, padding=3, rotation=90 if len(tasks) > 3 else 0)
+        axes.bar_label(bars, fmt="%+.1f", fontsize=7.5, padding=3, rotation=90 if len(tasks) > 3 else 0)
     axes.axhline(0, color="black", linewidth=1)
     names = [
         look_of(method).label.removeprefix("hash, ").replace(", ", ",\n").replace(" (", "\n(") for method in methods

@@ -22,6 +22,8 @@ class Look:
     line: Any = "-"
     ours: bool = False
     """Drawn thick and in front."""
+    filled: bool = False
+    """Whether the marker is filled, although not ours."""
     size: float = 5.5
     """Of the marker, where it is not ours."""
 
@@ -34,13 +36,13 @@ class Look:
             "linestyle": self.line,
             "linewidth": 2.4 if self.ours else 1.1,
             "markersize": 7.5 if self.ours else self.size,
-            "markerfacecolor": self.colour if self.ours else "white",
+            "markerfacecolor": self.colour if self.ours or self.filled else "white",
             "zorder": 4 if self.ours else 3,
         }
 
 
 _DASHED, _DOTTED, _MIXED = (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5))
-# Okabe and Ito's colours, which those who are colour-blind can tell apart; hollow markers are other people's methods.
+# Okabe and Ito's colours, which those who are colour-blind can tell apart; filled markers are tables, thick lines ours.
 LOOKS = {
     "dense": Look("dense", "#000000", "*", size=13),
     "first-layers": Look("first layers", "#000000", "D", _DASHED),
@@ -52,11 +54,11 @@ LOOKS = {
     "fastbert": Look("FastBERT", "#CC79A7", "<", "-"),
     "pabee": Look("PABEE", "#009E73", ">", _DASHED),
     "berxit": Look("BERxiT", "#009E73", "h", "-"),
-    "cascade": Look("CascadeBERT", "#8A6D00", "P", _MIXED),
-    "hash-rand-incons": Look("hash, random, inconsistent", "#56B4E9", "<", _DOTTED),
-    "hash-rand-cons": Look("hash, random", "#56B4E9", ">", "-"),
-    "hash-clustered": Look("hash, clustered", "#E69F00", "p", "-"),
-    "hash-mi": Look("hash, mutual information", "#E69F00", "^", _DASHED),
+    "cascadebert": Look("CascadeBERT", "#8A6D00", "P", _MIXED),
+    "hash-rand-incons": Look("hash, random, inconsistent", "#56B4E9", "<", _DOTTED, filled=True),
+    "hash-rand-cons": Look("hash, random", "#56B4E9", ">", "-", filled=True),
+    "hash-clustered": Look("hash, clustered", "#E69F00", "p", "-", filled=True),
+    "hash-mi": Look("hash, mutual information", "#E69F00", "^", _DASHED, filled=True),
     "hash-frequency": Look("hash, frequency (HashEE)", "#D55E00", "s", "-", ours=True),
     "hash-frequency-solved": Look("hash, frequency, solved", "#D55E00", "D", _DASHED, ours=True),
     "hash-importance-1": Look("hash, importance, from layer 1", "#0072B2", "v", _DASHED, ours=True),

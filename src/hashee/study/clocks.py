@@ -1,0 +1,71 @@
+"""The file of measured times: what a text takes by method, texts and batch size."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hashee.errors import InputError
+from hashee.files import replaced_atomically
+
+SHORT, LONG = "SNLI", "IMDb"
+"""Texts that times are taken with, as in the paper: short and long ones."""
+
+
+@dataclass(frozen=True)
+class ClockRow:
+    """The rounds of one method with one batch size."""
+
+    method: str
+    texts: str
+    """`SHORT` or `LONG`."""
+    batch: int
+    seconds_per_text: tuple[float, ...]
+    """One for each round; methods take turns in each round."""
+
+    @property
+    def median(self) -> float:
+        """Of the rounds."""
+        return median(self.seconds_per_text)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Times taken in one run on one machine."""
+
+    rows: tuple[ClockRow, ...]
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, texts: str) -> dict[str, list[ClockRow]]:
+        """Return the rows of each method on some texts, small batches first."""
+        found: dict[str, list[ClockRow]] = {}
+        for row in sorted((row for row in self.rows if row.texts == texts), key=lambda row: row.batch):
+            found.setdefault(row.method, []).append(row)
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write {"hardware": ..., "rows": [{"method", "texts", "batch", "seconds_per_text": [...]}]}."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_atomically(path) as unfinished:
+            unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def read_clocks(path: Path) -> Clocks:
+    """Read a file of measured times."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Clocks(tuple(_rows(values["rows"])), values.get("hardware", {}))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no file of measured times ({error})") from None
+
+
+def _rows(values: Iterable[Mapping[str, Any]]) -> Iterable[ClockRow]:
+    for value in values:
+        row = ClockRow(value["method"], value["texts"], int(value["batch"]), tuple(value["seconds_per_text"]))
+        if row.texts not in (SHORT, LONG) or row.batch < 1:
+            raise ValueError(f"texts are {SHORT} or {LONG}, batches at least 1: {row.texts}, {row.batch}")
+        if not row.seconds_per_text or min(row.seconds_per_text) <= 0:
+            raise ValueError(f"{row.method} has no times, or times that are not above 0")
+        yield row

@@ -1,0 +1,27 @@
+"""The paper's tables from our results, one file each."""
+
+from collections.abc import Callable
+
+from hashee.study.options import ReportOptions
+from hashee.study.results import RunResult
+from hashee.study.tables.buckets import buckets
+from hashee.study.tables.elue import elue
+from hashee.study.tables.flops import flops
+from hashee.study.tables.hash_functions import hash_functions
+from hashee.study.tables.max_speed import max_speed
+from hashee.study.tables.quality_at_cost import quality_at_cost
+from hashee.study.tables.saved_macs import saved_macs
+from hashee.study.tables.table import Cell, Table
+
+TABLES: dict[str, Callable[[list[RunResult], ReportOptions], Table]] = {
+    "elue": elue,
+    "quality-at-cost": quality_at_cost,
+    "hash-functions": hash_functions,
+    "buckets": buckets,
+    "max-speed": max_speed,
+    "saved-macs": saved_macs,
+    "flops": flops,
+}
+"""What makes each table of results."""
+
+__all__ = ["TABLES", "Cell", "Table"]

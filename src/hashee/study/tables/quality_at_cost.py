@@ -1,0 +1,51 @@
+"""All methods at the same costs: quality interpolated along each method's curve."""
+
+from collections.abc import Sequence
+from statistics import mean, stdev
+
+from hashee.study.curves import at_cost, by_variant, notes_on_data, split_of
+from hashee.study.options import ReportOptions
+from hashee.study.paper import TASKS
+from hashee.study.results import RunResult
+from hashee.study.tables.table import NOT_APPLICABLE, Cell, Content, Table, without_repeats
+
+COSTS = (2.0, 3.0, 4.0, 6.0, 10.0)
+"""Executed speed-ups over the whole backbone."""
+
+
+def quality_at_cost(results: list[RunResult], options: ReportOptions) -> Table:
+    """Compare methods at 2 to 10 times fewer operations, task by task and backbone by backbone."""
+    chosen = [result for result in options.select(results) if result.curve]
+    groups = sorted(by_variant(chosen).items(), key=lambda item: (item[0].task, item[0].backbone))
+    rows = []
+    for variant, seeds in groups:
+        depth = "" if variant.depth == variant.layers else f", {variant.depth} layers"
+        where = f"{TASKS.get(variant.task, variant.task)}, {variant.backbone}{depth}"
+        rows.append((variant.method, where, *(_cell(seeds, cost) for cost in COSTS)))
+    return Table(
+        "Quality in percent at the same executed cost",
+        ("method", "task, backbone", *(f"{cost:g}x" for cost in COSTS)),
+        tuple(rows),
+        without_repeats(
+            [
+                "columns: times fewer operations executed than by the whole backbone; quality is interpolated between "
+                "the operating points that dev would choose, linearly in the logarithm of the speed-up",
+                "-: the method is never so fast; where its slowest point is faster than asked, that point is shown",
+                *notes_on_data(chosen),
+            ]
+        ),
+    )
+
+
+def _cell(seeds: Sequence[RunResult], cost: float) -> Content:
+    split = split_of(seeds)
+    found = [at_cost(result.curve, cost, split) for result in seeds]
+    values = [100 * value for value in found if value is not None]
+    # A mean over those seeds alone that get so far would not be comparable.
+    if len(values) < len(seeds):
+        return NOT_APPLICABLE
+    std = stdev(values) if len(values) > 1 else None
+    spread = "" if std is None else f" ±{std:.1f}"
+    return Cell(
+        f"{mean(values):.1f}{spread}", {"quality": mean(values), "std": std, "seeds": len(values), "split": split}
+    )

@@ -13,10 +13,10 @@ from architectures import make_model
 from hashee.data.task import Kind
 from hashee.errors import InputError, UnsupportedModel
 from hashee.export.loading import load
+from hashee.files import read_json
 from hashee.study.attention_scores import AttentionDistillation, ScoredModel
 from hashee.study.methods.tinybert import layers_loss
 from hashee.study.students import student_of
-from hashee.files import read_json
 from hashee.training.objective import even_layers
 from hashee.training.outputs import Batch, Outputs, outputs_of
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hashee.study.run import Experiment
 
 OUTPUT = Path("results/study")
+CLOCKS, FLOPS = "clocks.json", "flops.json"
+"""Files in the folder of results that are not of one run."""
 Results = Annotated[Path, typer.Option(help="Folder of result files.")]
 
 
@@ -65,15 +67,16 @@ def table(
     name: Annotated[str, typer.Argument(help="A table of `hashee study list`.")],
     results: Results = OUTPUT,
     backbone: Annotated[str | None, typer.Option(help="Only results with this backbone.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only results on this task.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper with its figures beside ours."""
-    from hashee.study.results import read_results
+    from hashee.study.options import ReportOptions
     from hashee.study.tables import TABLES
 
     build = _named(TABLES, name, "table")
-    found = [each for each in read_results(results) if backbone in (None, each.backbone)]
-    made = build(found)
+    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    made = build(_results(results), options)
     if as_json:
         print(json.dumps(made.to_dict(), allow_nan=False))
     else:
@@ -88,12 +91,12 @@ def figure(
     task: Annotated[str | None, typer.Option(help="Only results on this task.")] = None,
 ) -> None:
     """Draw a figure of the paper from result files."""
-    from hashee.study.figures import FIGURES
-    from hashee.study.results import read_results
+    from hashee.study.figures import FIGURES, save
+    from hashee.study.options import ReportOptions
 
     draw = _named(FIGURES, name, "figure")
-    found = [each for each in read_results(results) if backbone in (None, each.backbone) and task in (None, each.task)]
-    draw(found, output)
+    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    save(draw(_results(results), options), output)
     Console().print(f"drawn to {output}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -155,6 +158,13 @@ def summary(result: "RunResult", output: Path) -> Any:
         cells = (f"{point.knob:g}", f"{point.dev:.4f}", test, f"{point.speedup:.2f}x", f"{point.paper_speedup:.2f}x")
         shown.add_row(*cells)
     return shown
+
+
+def _results(folder: Path) -> "list[RunResult]":
+    """Return all results below a folder; none where nothing has been run, which some tables do not need."""
+    from hashee.study.results import read_results
+
+    return list(read_results(folder)) if folder.is_dir() else []
 
 
 def _named(known: dict[str, Any], name: str, what: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hashee.cost.macs import BERT_BASE, Counts, dense_macs, paper_by_layer
 from hashee.data import Examples, Kind, TaskData, load_task
-from hashee.data.batching import token_ids
+from hashee.data.tokenizing import token_ids
 from hashee.embedded import minilm_folder
 from hashee.errors import InputError
 from hashee.files import replaced_atomically

@@ -9,6 +9,9 @@ from typing import Any
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
 
+_SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps")
+"""Settings of how long and how fast is trained, which do not make another method."""
+
 
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -65,7 +68,16 @@ class RunResult:
     @property
     def path(self) -> Path:
         """Where the file lies below the folder of results."""
-        return Path(self.task) / f"{self.backbone}-{self.method}-seed{self.seed}.json"
+        return Path(self.task) / f"{self.backbone}-{self.method}{self.variant}-seed{self.seed}.json"
+
+    @property
+    def variant(self) -> str:
+        """What tells the run from others of the method by its settings: `-depth6-num_buckets3`, or nothing."""
+        told = {name: value for name, value in self.settings.items() if name not in _SCHEDULE and value is not None}
+        return "".join(
+            f"-{name}" if isinstance(value, str) and "/" in value else f"-{name}{value}"
+            for name, value in sorted(told.items())
+        )
 
     def write(self, folder: Path) -> Path:
         """Write the file whole or not at all, and return where."""

@@ -173,6 +173,10 @@ class Fit:
         limit = self.settings.unlabelled_limit
         return examples if limit is None else first_of_shuffled(examples, limit, self.settings.seed)
 
+    def _about_unlabelled(self) -> dict[str, str]:
+        """Return what models depend on that learn from texts without labels, if there are any."""
+        return {} if self.unlabelled is None else {"unlabelled": sha256_of_json({"texts": list(self.unlabelled.texts)})}
+
     @cached_property
     def taught(self) -> Tokenized:
         """The training examples, and after them the texts without labels: what a teacher has something to say of."""
@@ -239,7 +243,7 @@ class Fit:
         teacher, fingerprint = self.teacher(dense, objective)
         depends: dict[str, Any] = {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
         depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
-        depends |= {} if self.unlabelled is None else {"unlabelled": sha256_of_json(list(self.unlabelled.texts))}
+        depends |= self._about_unlabelled()
         return Lesson(objective, self.taught, teacher, depends)
 
     def _table(self, hash: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
@@ -276,7 +280,7 @@ class Fit:
         # A model that was given may be deeper than what is kept of it; all its layers teach.
         teacher = dense.backbone.load(depth=dense.backbone.layers)
         depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
-        depends |= {} if self.unlabelled is None else {"unlabelled": sha256_of_json(list(self.unlabelled.texts))}
+        depends |= self._about_unlabelled()
         fingerprint = sha256_of_json(depends | {"max_length": self.encoder.max_length})
         packed = dense.backbone.packed(teacher).to(self.processes.device)
         if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):

@@ -39,6 +39,8 @@ class Static(ABC):
         """Run all layers that the model has, without padding."""
         return HashExits().predict(model, tokenized, processes)
 
-    def sweep(self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]) -> list[Predictions]:
+    def sweep(
+        self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]
+    ) -> list[Predictions]:
         """Predict once: a depth is one operating point."""
         return HashExits().sweep(model, tokenized, processes, knobs)

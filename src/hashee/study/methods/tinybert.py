@@ -1,8 +1,8 @@
 """TinyBERT (Jiao et al., Findings of EMNLP 2020): a student follows its teacher's embeddings, hidden states and
 unnormalised attention scores, layer by layer, and then its predictions.
 
-The paper's general distillation on a large corpus is left out; in its place the student starts from the teacher's layers that it follows. It is as wide as the teacher (TinyBERT-6), so states
-are compared without a projection.
+The paper's general distillation on a large corpus is left out; in its place the student starts from the teacher's
+layers that it follows. It is as wide as the teacher (TinyBERT-6), so states are compared without a projection.
 """
 
 from dataclasses import replace

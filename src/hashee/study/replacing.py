@@ -95,7 +95,7 @@ class ReplacedLayers(nn.Module):
             # Without exits all rows change in every layer, so no projection is of use again.
             runs=Counter(),
         )
-        return self._logits(replace(state, network=network, known={}).finish())
+        return self._logits(replace(state, network=network, cached={}).finish())
 
     def _logits(self, state: EncoderState) -> Tensor:
         """Apply the successor's head to the states after the last layer."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hashee.evaluation.placing import log_ticks
+from hashee.evaluation.label_layout import log_ticks
 from hashee.files import replaced_atomically
 from hashee.packages import require
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from hashee.cost.macs import BERT_BASE, Counts, dense_macs, paper_by_layer
-from hashee.data import Examples, Kind, TaskData, load_task
+from hashee.data import Examples, Task, TaskData, load_task
+from hashee.data.task_types import type_of
 from hashee.data.tokenizing import token_ids
 from hashee.embedded import minilm_folder
 from hashee.errors import InputError
@@ -134,16 +135,16 @@ def tokens_of(data: TaskData, tokenizer: Any) -> TaskTokens:
     """Tokenize a task: counts of train and dev without special tokens, ids of test with them."""
     if data.test is None:
         raise InputError(f"{data.task.name} has no test split to count FLOPs on")
-    train = _counted(data.train, data.task.kind, tokenizer)
-    dev = _counted(data.dev, data.task.kind, tokenizer)
+    train = _counted(data.train, data.task, tokenizer)
+    dev = _counted(data.dev, data.task, tokenizer)
     ids = list(token_ids(data.test.texts, tokenizer, MAX_LENGTH))
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     flat = np.fromiter((token for row in ids for token in row), np.int64, int(lengths.sum()))
     return TaskTokens(train, train + dev, flat, lengths)
 
 
-def _counted(examples: Examples, kind: Kind, tokenizer: Any) -> TokenCounts:
-    labels = examples.targets if kind is Kind.CLASSES else None
+def _counted(examples: Examples, task: Task, tokenizer: Any) -> TokenCounts:
+    labels = examples.targets if type_of(task).one_class else None
     return count_tokens(tokenizer, examples.texts, labels, progress=False)  # type: ignore[arg-type]
 
 

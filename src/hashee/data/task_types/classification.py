@@ -51,6 +51,7 @@ class Classification(TaskType):
     head = "ForSequenceClassification"
     problem_type = "single_label_classification"
     target_name = "class"
+    one_class = True
     metrics = {
         "accuracy": _accuracy,
         "accuracy_and_f1": _accuracy_and_f1,

@@ -51,6 +51,7 @@ class Regression(TaskType):
     head = "ForSequenceClassification"
     problem_type = "regression"
     target_name = "score"
+    one_score = True
     metrics = {"pearson": _pearson, "spearman": _spearman, "pearson_and_spearman": _pearson_and_spearman}
 
     def label_names(self, rows: Rows) -> tuple[str, ...]:

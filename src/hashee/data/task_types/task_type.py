@@ -37,6 +37,10 @@ class TaskType(ABC):
     """Every metric of such tasks by name."""
     tags_words: ClassVar[bool] = False
     """Whether the words of a text have targets of their own, rather than the text."""
+    one_class: ClassVar[bool] = False
+    """Whether each text has one distribution over classes, which a model may be more or less sure of."""
+    one_score: ClassVar[bool] = False
+    """Whether each text has one number."""
 
     def __repr__(self) -> str:
         # Fingerprints of trainings hold objectives, which hold types.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hashee.data import Kind
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import CertaintyAbove, ExitRule
 from hashee.study.methods.early_exit import EarlyExit, mean_over_exits
@@ -28,7 +27,7 @@ class Berxit(EarlyExit):
         model = fit.backbone.packed(fit.backbone.load(fit.settings.seed))
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), new_certainty(model))
         last = TargetLoss(type_of(fit.data.task))
-        certainty = CertaintyLoss(classes=fit.data.task.kind is Kind.CLASSES)
+        certainty = CertaintyLoss(classes=type_of(fit.data.task).one_class)
         # The paper sums the losses of all exits; a mean keeps the rate of the recipe.
         together = WeightedSum(((1.0, ExitLosses(last)), (1.0, certainty)))
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)

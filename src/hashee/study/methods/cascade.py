@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hashee.data import Kind, Recipe, Task
+from hashee.data import Recipe, Task
 from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError
@@ -63,7 +63,7 @@ class Cascade:
 
     def refusal(self, task: Task) -> str | None:
         """Refuse tasks of which a text has no one distribution over classes."""
-        if task.kind is Kind.CLASSES:
+        if type_of(task).one_class:
             return None
         return f"{self.name} needs one class for each text to be sure of; {task.name} is {task.kind}"
 

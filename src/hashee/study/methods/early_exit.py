@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hashee.data import Kind, Task
+from hashee.data import Task
 from hashee.data.predictions import scores
+from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.study.cost import costs_by_exit
 from hashee.study.exit_rules import ExitRule, exit_layers
@@ -43,7 +44,8 @@ class EarlyExit(ABC):
 
     def refusal(self, task: Task) -> str | None:
         """Refuse tasks of which a sequence has no one distribution over classes."""
-        if task.kind is Kind.CLASSES or (task.kind is Kind.SCORE and self.for_scores):
+        task_type = type_of(task)
+        if task_type.one_class or (task_type.one_score and self.for_scores):
             return None
         return f"{self.name} needs one class for each text to be sure of; {task.name} is {task.kind}"
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hashee.data import Kind
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import ExitRule, Patience
 from hashee.study.methods.early_exit import EarlyExit, mean_over_exits
@@ -30,7 +29,7 @@ class Pabee(EarlyExit):
         """Train encoder and classifiers together, for as many passes as others take in two stages."""
         model = fit.backbone.packed(fit.backbone.load(fit.settings.seed))
         tolerance = None
-        if fit.data.task.kind is Kind.SCORE:
+        if type_of(fit.data.task).one_score:
             tolerance = SAME * float(np.std(np.asarray(fit.data.train.targets, dtype=float)))
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), tolerance=tolerance)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), by_depth=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hashee.data import Kind, Task
+from hashee.data import Task
+from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import Predictions
@@ -35,7 +36,7 @@ class HashTable:
 
     def refusal(self, task: Task) -> str | None:
         """Refuse mutual information with tags, which have no one label for each text."""
-        if self.hash == "mi" and task.kind is Kind.TAGS:
+        if self.hash == "mi" and type_of(task).tags_words:
             return f"mutual information needs a label for each text; {task.name} has one for each word"
         return None
 

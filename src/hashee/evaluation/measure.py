@@ -16,12 +16,13 @@ from hashee.data.loading import load_task
 from hashee.data.predictions import predictions, scores
 from hashee.data.run_record import RunRecord, read_run
 from hashee.data.submission import write_submission
-from hashee.data.task import Examples, Kind, Task, TaskData
+from hashee.data.task import Examples, Task, TaskData
+from hashee.data.task_types import type_of
 from hashee.errors import InputError
 from hashee.evaluation.evaluation import Evaluation
 from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
 from hashee.evaluation.opening import Array, Opened, open_model, open_reference
-from hashee.evaluation.predictions import agreement, confidence, losses, predict_logits, spread, time_rounds
+from hashee.evaluation.predictions import predict_logits, spread, time_rounds
 from hashee.evaluation.settings import AUTO, EvaluateSettings
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount, count_flops
@@ -98,7 +99,7 @@ def evaluate(
             quality=dense.quality,
             macs_per_text=dense.macs_per_text,
             timing=timings[1] if timings else None,
-            agreement=agreement(data.task, predicted.predictions, dense.predictions),
+            agreement=type_of(data.task).agreement(predicted.predictions, dense.predictions),
         ),
         elue=_elue(data.task, split, predicted),
         explanations=_explanations(predicted.opened, examples, settings.sentences),
@@ -194,22 +195,21 @@ def worst_examples(task: Task, examples: Examples, predicted: _Predicted, count:
     """
     if examples.targets is None or not count:
         return ()
-    off = losses(task, predicted.logits, examples.targets)
-    right = [_is_right(*pair) for pair in zip(predicted.predictions, examples.targets, strict=True)]
-    certain = [confidence(task.kind, row) for row in predicted.logits]
+    task_type = type_of(task)
+    off = [task_type.example_loss(*pair) for pair in zip(predicted.logits, examples.targets, strict=True)]
+    pairs = zip(predicted.predictions, examples.targets, strict=True)
+    right = [_is_right(*pair) if task_type.right_or_wrong else None for pair in pairs]
+    certain = [task_type.confidence(row) for row in predicted.logits]
 
     def how_bad(index: int) -> tuple[bool, float, float]:
-        if task.kind is Kind.SCORE:
-            return False, -off[index], 0.0
-        by_confidence = task.kind is Kind.CLASSES and not right[index]
-        return right[index], -(certain[index] or 0.0) if by_confidence else -off[index], -off[index]
+        by_confidence = task_type.one_decision and not right[index]
+        return right[index] is True, -(certain[index] or 0.0) if by_confidence else -off[index], -off[index]
 
     shown = []
     for index in sorted(range(len(off)), key=how_bad)[:count]:
-        names = _named(task, examples.texts[index], examples.targets[index], predicted.predictions[index])
+        names = task_type.names(task, examples.texts[index], examples.targets[index], predicted.predictions[index])
         text = shown_text(task, examples.texts[index])
-        is_right = None if task.kind is Kind.SCORE else right[index]
-        shown.append(Example(index, text, *names, float(off[index]), certain[index], is_right))
+        shown.append(Example(index, text, *names, off[index], certain[index], right[index]))
     return tuple(shown)
 
 
@@ -221,21 +221,7 @@ def shown_text(task: Task, text: Any) -> str:
     """Return an example as one string: words with spaces between them, the texts of a pair in a line each."""
     if isinstance(text, str):
         return text
-    return ("\n" if task.pair and task.kind is not Kind.TAGS else " ").join(text)
-
-
-def _named(task: Task, text: Any, gold: Any, predicted: Any) -> tuple[str, str]:
-    """Return the gold label and the prediction by name."""
-    if task.kind is Kind.SCORE:
-        return f"{gold:.3g}", f"{predicted:.3g}"
-    if task.kind is Kind.CLASSES:
-        return task.labels[gold], task.labels[predicted]
-    if task.kind is Kind.LABELS:
-        each = [[name for name, applies in zip(task.labels, row, strict=True) if applies] for row in (gold, predicted)]
-        return ", ".join(each[0]) or "none", ", ".join(each[1]) or "none"
-    rows = list(zip(text, gold, predicted, strict=True))
-    each = [[f"{word}/{task.labels[tags[which]]}" for word, *tags in rows if tags[0] != tags[1]] for which in (0, 1)]
-    return " ".join(each[0]) or "none differs", " ".join(each[1]) or "none differs"
+    return ("\n" if task.pair and not type_of(task).tags_words else " ").join(text)
 
 
 def _explanations(opened: Opened, examples: Examples, count: int) -> tuple[Explanation, ...]:

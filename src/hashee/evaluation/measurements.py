@@ -5,7 +5,8 @@ from statistics import median
 from typing import Any
 
 from hashee.data.task import Task
-from hashee.evaluation.predictions import Agreement, Timing
+from hashee.data.task_types import Agreement
+from hashee.evaluation.predictions import Timing
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hashee.data.task import Kind
+from hashee.data.task_types import type_of
 from hashee.evaluation.measurements import Example, Measurements
 
 _BAR = 32
@@ -153,13 +153,14 @@ def _worst(evaluation: Measurements) -> Table:
 
 def worst_order(evaluation: Measurements) -> str:
     """Say what the worst examples are, and in which order they come."""
-    if evaluation.task.kind is Kind.SCORE:
+    task_type = type_of(evaluation.task)
+    if not task_type.right_or_wrong:
         return "the largest error first"
     right = sum(example.right is True for example in evaluation.worst)
     wrong = len(evaluation.worst) - right
     parts = [_counted_as(wrong, "error") if wrong else "no errors"]
     if wrong > 1:
-        parts[0] += ", the most confident first" if evaluation.task.kind is Kind.CLASSES else ", the largest loss first"
+        parts[0] += ", the most confident first" if task_type.one_decision else ", the largest loss first"
     if right:
         parts.append(f"{_counted_as(right, 'right prediction')} with the largest loss, as there are no more errors")
     return "; ".join(parts)

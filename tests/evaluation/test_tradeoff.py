@@ -111,7 +111,9 @@ def test_files_are_written(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
 
 def test_what_is_finished_is_used_again(fitted: tuple[Path, list[TradeoffPoint]], backbone: Path) -> None:
     output, points = fitted
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.safetensors") if "seed-" in str(path)}
+    files = [*output.glob("seed-*/**/*.safetensors"), *output.glob("seed-*/dense-equal.json")]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    assert {path.parent.name for path in files} >= {"dense", "dense-equal", "frequency-2x", "static-1", "seed-1"}
     fields = fields_of(backbone, output)
     again = tradeoff(speedups=(2, 900, 2.4), hash=["frequency"], depths=[1], seeds=2, **fields)
     assert [point for point in again if point.name != "frequency-2.4x"] == [
@@ -120,7 +122,7 @@ def test_what_is_finished_is_used_again(fitted: tuple[Path, list[TradeoffPoint]]
     ]
     assert again[2].name == "frequency-2.4x" and again[2].dev is not None
     after = {path: path.stat().st_mtime_ns for path in before}
-    assert after == before, "no model was written again"
+    assert after == before, "no model was fitted or evaluated again"
     with pytest.raises(InputError, match=r"was begun otherwise: learning_rate was 0\.001 and is now 0\.5"):
         tradeoff(speedups=(2,), hash="frequency", depths=(), **(fields | {"learning_rate": 0.5}))
 

@@ -191,9 +191,10 @@ class _Fits:
             if is_start:
                 fit.dense()
             equal = fit.dense_equal(self.passes)
-            known = _recorded(folder / DENSE_RECORD, equal.record)
+            known = self.processes.main_only(lambda: _recorded(folder / DENSE_RECORD, equal.record))
             self.dense[seed] = known or dense_record(fit, equal)
-        self.processes.main_only(lambda: write_json(folder / DENSE_RECORD, self.dense[seed].to_dict()))
+        if known is None:
+            self.processes.main_only(lambda: write_json(folder / DENSE_RECORD, self.dense[seed].to_dict()))
 
     def _runs(self, planned_fit: PlannedFit) -> Iterator[RunRecord]:
         for seed in self.seeds:

@@ -15,7 +15,7 @@ from hashee.evaluation.settings import EvaluateSettings
 from hashee.training import FitSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
-LINES = {"fit": 80, "tradeoff": 80, "evaluate": 55}
+LINES = {"fit": 83, "tradeoff": 83, "evaluate": 55}
 PANELS = {
     "fit": ["Options", "Data", "Model", "Exits", "Training", "Run"],
     "tradeoff": ["Options", "Data", "Exits", "Model", "Training", "Run"],

@@ -53,6 +53,7 @@ RUN: dict[str, Any] = {
         {"dense": None},
         {"dense": {"folder": "given", "layers": 12, "metrics": METRICS}},
         {"best_seed": 1, "seeds": [{"seed": 1, "metrics": METRICS}], "summary": {"dev": {}, "test": None}},
+        {"passes": 6.0, "dense_equal": {"folder": "out/dense-equal", "layers": 3, **TRAINING, "metrics": METRICS}},
         {"search": {"grid": {"epochs": [3.0]}, "trials": []}},
         {"written_by_a_newer_version": [1, 2]},
     ],

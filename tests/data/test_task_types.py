@@ -69,6 +69,63 @@ def test_losses_are_sums_and_fall_towards_the_targets(kind: Kind) -> None:
         assert loss(right, slice(None)) < loss(right / 2, slice(None)) < both
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_the_loss_of_an_example_is_that_of_training(kind: Kind) -> None:
+    task_type, (_, _, logits, targets) = TASK_TYPES[kind], CASES[kind]
+    for row, target in zip(logits, targets, strict=True):
+        rows = torch.tensor(row if kind is Kind.TAGS else [row])
+        wanted = torch.tensor(target if kind is Kind.TAGS else [target])
+        seen = ~rows[:, 0].isnan()
+        learnt = task_type.loss(rows[seen], wanted[seen]) / seen.sum()
+        # Squared in training; reports show how far a score is off.
+        expected = learnt.sqrt() if kind is Kind.SCORE else learnt
+        found = task_type.example_loss(np.array(row, dtype=np.float32), target)
+        assert found == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_confidence_is_the_least_probability_of_what_is_predicted(kind: Kind) -> None:
+    for row in CASES[kind][2]:
+        logits = torch.tensor(row)
+        found = TASK_TYPES[kind].confidence(np.array(row, dtype=np.float32))
+        if kind is Kind.SCORE:
+            assert found is None
+            continue
+        likely = torch.maximum(logits.sigmoid(), (-logits).sigmoid()) if kind is Kind.LABELS else logits.softmax(-1)
+        likely = likely if kind is Kind.LABELS else likely.amax(-1)
+        assert found == pytest.approx(float(likely[~likely.isnan()].min()), abs=1e-6)
+    assert TASK_TYPES[Kind.TAGS].confidence(np.full((2, 3), NAN)) is None, "no word was seen"
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_agreement_is_whole_with_oneself_and_the_same_both_ways(kind: Kind) -> None:
+    agreement, targets = TASK_TYPES[kind].agreement, CASES[kind][3]
+    assert agreement(targets, targets).value == 1.0
+    others = list(reversed(targets)) if kind is not Kind.TAGS else [(0, 0), (1,)]
+    one, other = agreement(targets, others), agreement(others, targets)
+    assert one.value == pytest.approx(other.value) and one.value < 1
+    assert one.metric == ("pearson" if kind is Kind.SCORE else "equal predictions")
+    if kind is Kind.TAGS:
+        assert one.value == pytest.approx(2 / 3), "of words"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "target", "prediction", "names"),
+    [
+        (Kind.CLASSES, "a", 0, 1, ("bad", "good")),
+        (Kind.LABELS, "a", (1, 1), (0, 0), ("animal, good", "none")),
+        (Kind.SCORE, "a", 0.12345, 2.0, ("0.123", "2")),
+        (Kind.TAGS, ("a", "cat"), (1, 0), (1, 1), ("cat/B-animal", "cat/O")),
+        (Kind.TAGS, ("a", "cat"), (1, 0), (1, 0), ("none differs", "none differs")),
+    ],
+)
+def test_reports_name_targets_and_predictions(
+    kind: Kind, text: Any, target: Any, prediction: Any, names: tuple[str, str]
+) -> None:
+    task = Task("mine", kind, CASES[kind][0], CASES[kind][1])
+    assert TASK_TYPES[kind].names(task, text, target, prediction) == names
+
+
 def test_docs_list_every_type() -> None:
     text = (DESIGN.parent / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z-]+) \(`(\w+)\.py`\) \| `(\w+)` \|.*\| (.*) \|$", text, flags=re.MULTILINE)
@@ -79,7 +136,7 @@ def test_docs_list_every_type() -> None:
         assert task_type.default_metric(("O", "B-x")) == re.findall(r"`(\w+)`", metrics)[0]
 
 
-def test_kinds_are_looked_at_where_types_are_chosen_and_reports_are_worded() -> None:
+def test_kinds_are_looked_at_where_types_are_chosen_and_studied_methods_apply_or_not() -> None:
     using = {name for name, path in MODULES.items() if any(f"Kind.{kind.name}" in path.read_text() for kind in Kind)}
-    others = {name for name in using if not name.startswith(("hashee.data.task_types.", "hashee.evaluation."))}
+    others = {name for name in using if not name.startswith(("hashee.data.task_types.", "hashee.study.methods."))}
     assert others == {"hashee.data.columns", "hashee.data.kinds", "hashee.data.registry"}

@@ -15,7 +15,9 @@ from transformers import AutoModel
 from architectures import make_config
 from hashee.cli.evaluate import points_table
 from hashee.errors import HasheeError, InputError
-from hashee.evaluation import TradeoffPoint, draw_tradeoff, read_points, tradeoff, write_points
+from hashee.evaluation import TradeoffPoint, draw_tradeoff, evaluate, read_points, tradeoff, write_points
+from hashee.evaluation.points import passes_caption
+from hashee.evaluation.terminal import summary_lines
 from small_tokenizer import make_tokenizer
 
 
@@ -55,16 +57,47 @@ def test_points_say_what_was_fitted(fitted: tuple[Path, list[TradeoffPoint]]) ->
         assert run["settings"]["speedup"] == 2
         shallow = json.loads((output / f"seed-{seed}" / "static-1" / "run.json").read_text())
         assert (shallow["table"]["method"], shallow["table"]["num_layers"]) == ("never", 1)
-        assert shallow["dense"]["metrics"] == run["dense"]["metrics"]
+        assert shallow["settings"]["warm_start"] is False and shallow["dense"] is None, "from the backbone at once"
+        assert shallow["dense_equal"] == run["dense_equal"] and run["dense"]["passes"] == 1.0
     runs = [json.loads((output / f"seed-{seed}" / "frequency-2x" / "run.json").read_text()) for seed in (0, 1)]
     scores = [run["metrics"]["test"]["score"] for run in runs]
     assert hashed.test == pytest.approx(sum(scores) / 2) and hashed.seeds == 2
     assert hashed.test_std == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
     assert hashed.speedup == pytest.approx(sum(run["macs"]["speedup"] for run in runs) / 2)
     assert dense.macs == pytest.approx(runs[0]["macs"]["dense_per_text"], rel=0.01)
-    assert dense.dev == pytest.approx(sum(run["dense"]["metrics"]["dev"]["score"] for run in runs) / 2)
-    assert Path(hashed.folder or "").is_dir() and Path(dense.folder or "").is_dir()
+    assert dense.dev == pytest.approx(sum(run["dense_equal"]["metrics"]["dev"]["score"] for run in runs) / 2)
+    assert Path(hashed.folder or "").is_dir() and Path(dense.folder or "").name == "dense-equal"
     assert dense.seconds and hashed.seconds
+
+
+def test_every_point_has_as_many_passes(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
+    output, points = fitted
+    assert {point.passes for point in points if point.skipped is None} == {2.0}
+    for seed in (0, 1):
+        folder = output / f"seed-{seed}"
+        start = json.loads((folder / "dense" / "stage.json").read_text())["steps"]
+        hashed, static = (json.loads((folder / name / "run.json").read_text()) for name in ("frequency-2x", "static-1"))
+        steps = [hashed["dense_equal"]["steps"], static["candidates"][0]["steps"]]
+        assert steps == [start + hashed["candidates"][0]["steps"]] * 2, "and as many steps of the optimizer"
+    assert passes_caption(points) == "each model had 2 passes over the training examples"
+
+
+def test_a_caption_says_where_passes_differ_or_nobody_knows() -> None:
+    points = [TradeoffPoint("dense", "dense", 6, passes=1.0), TradeoffPoint("a", "mi", 6, passes=2.0)]
+    points += [TradeoffPoint("b", "mi", 6), TradeoffPoint("c", "mi", 6, skipped="too fast", passes=7.0)]
+    caption = passes_caption(points) or ""
+    assert "do not compare; dense: 1 pass, a: 2 passes, b: unknown passes" in caption and "7" not in caption
+    assert passes_caption(points[2:]) is None
+
+
+def test_a_point_is_evaluated_against_a_dense_model_of_as_many_passes(
+    fitted: tuple[Path, list[TradeoffPoint]],
+) -> None:
+    _, (dense, hashed, *_) = fitted
+    found = evaluate(hashed.folder, make_task(), rounds=0, quiet=True)
+    assert found.dense is not None and Path(found.dense.source).name == "dense-equal"
+    assert found.equal_passes is True and found.dense.passes == dense.passes == 2.0
+    assert "of its quality is kept; both had 2 passes over the training examples" in summary_lines(found)[0]
 
 
 def test_files_are_written(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
@@ -78,7 +111,9 @@ def test_files_are_written(fitted: tuple[Path, list[TradeoffPoint]]) -> None:
 
 def test_what_is_finished_is_used_again(fitted: tuple[Path, list[TradeoffPoint]], backbone: Path) -> None:
     output, points = fitted
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.safetensors") if "seed-" in str(path)}
+    files = [*output.glob("seed-*/**/*.safetensors"), *output.glob("seed-*/dense-equal.json")]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    assert {path.parent.name for path in files} >= {"dense", "dense-equal", "frequency-2x", "static-1", "seed-1"}
     fields = fields_of(backbone, output)
     again = tradeoff(speedups=(2, 900, 2.4), hash=["frequency"], depths=[1], seeds=2, **fields)
     assert [point for point in again if point.name != "frequency-2.4x"] == [
@@ -87,7 +122,7 @@ def test_what_is_finished_is_used_again(fitted: tuple[Path, list[TradeoffPoint]]
     ]
     assert again[2].name == "frequency-2.4x" and again[2].dev is not None
     after = {path: path.stat().st_mtime_ns for path in before}
-    assert after == before, "no model was written again"
+    assert after == before, "no model was fitted or evaluated again"
     with pytest.raises(InputError, match=r"was begun otherwise: learning_rate was 0\.001 and is now 0\.5"):
         tradeoff(speedups=(2,), hash="frequency", depths=(), **(fields | {"learning_rate": 0.5}))
 

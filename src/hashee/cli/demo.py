@@ -24,6 +24,8 @@ SPLITS = {"test": 1000, "dev": 500, "train": 3000}
 """Sentences of each split: as many as leave time for a coffee, not for lunch."""
 SPEEDUPS = (3.0, 5.0)
 DEPTH = 3
+EPOCHS = 1
+"""Of the dense model that others start from, and of the models with exits; the other models have both at once."""
 SENTENCES = (
     "a quiet masterpiece",
     "the film is not as good as the book , but it is more than worth the price of the ticket .",
@@ -39,7 +41,7 @@ def main() -> None:
     console.print(
         f"\n[bold]1. Fit[/] all-MiniLM-L6-v2 to {SPLITS['train']:,} Rotten Tomatoes sentences: the dense model, models "
         f"with exits at {' and '.join(f'{speedup:g}' for speedup in SPEEDUPS)} times fewer operations, and the first "
-        f"{DEPTH} layers without exits"
+        f"{DEPTH} layers without exits; each has {2 * EPOCHS} passes over them"
     )
     points = hashee.tradeoff(
         task=data,
@@ -47,7 +49,7 @@ def main() -> None:
         speedups=SPEEDUPS,
         hash="importance",
         depths=(DEPTH,),
-        epochs=1,
+        epochs=EPOCHS,
         batch_size=16,
     )
     console.print(points_table(points))

@@ -16,7 +16,7 @@ from hashee.cli.options import LAST, given_options, options_from
 from hashee.cost.threads import wait_passively
 from hashee.data.task import TaskData
 from hashee.errors import InputError
-from hashee.evaluation.points import TradeoffPoint, read_points
+from hashee.evaluation.points import TradeoffPoint, passes_caption, read_points
 from hashee.evaluation.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
 from hashee.evaluation.whole_columns import WholeColumns
 from hashee.training.settings import PANELS as FIT_PANELS
@@ -131,7 +131,8 @@ def points_table(points: Sequence[TradeoffPoint]) -> RenderableType:
 
     headers = ("", "executed", "test", "dev", "asked", "MMACs/text", "seconds")
     table = WholeColumns(headers, [_cells(point) for point in points], elsewhere=POINTS)
-    return Group(table, Text("* no model as cheap is better on dev"))
+    captions = ("* no model as cheap is better on dev", passes_caption(points))
+    return Group(table, *(Text(caption) for caption in captions if caption is not None))
 
 
 def _cells(point: TradeoffPoint) -> tuple[str, ...]:

@@ -41,21 +41,40 @@ def fit(context: typer.Context, **options: Any) -> None:
 def summary(run: RunRecord, folder: Path) -> Table:
     """Return scores and cost of a run as a table."""
     table = Table(title=f"{run.task.name}: saved to {folder}", title_justify="left")
-    for column in ("", "dev", "test", "MACs per text"):
+    table.caption, table.caption_justify = caption(run), "left"
+    for column in ("", "passes", "dev", "test", "MACs per text"):
         table.add_column(column, justify="left" if column == "" else "right")
     macs = run.macs
-    if run.dense is not None:
-        dense = macs.dense_per_text * run.dense.layers / run.backbone.layers
-        table.add_row("dense", *_cells(run.dense.metrics), f"{dense / 1e6:,.0f} M")
+    dense = {"dense": run.dense, "dense, as many passes": run.dense_equal if run.dense_equal != run.dense else None}
+    for name, record in dense.items():
+        if record is not None:
+            cost = macs.dense_per_text * record.layers / run.backbone.layers
+            table.add_row(name, _passes(record.passes), *_cells(record.metrics), f"{cost / 1e6:,.0f} M")
     less = f"{macs.executed_per_text / 1e6:,.0f} M ({macs.speedup:.1f}x less than the backbone)"
-    table.add_row(f"by {run.table.method}", *_cells(run.metrics), less)
+    table.add_row(f"by {run.table.method}", _passes(run.passes), *_cells(run.metrics), less)
     if run.summary is not None:
         means = [
             "" if values is None else f"{values['score']['mean']:.4f} ± {values['score']['std']:.4f}"
             for values in (run.summary["dev"], run.summary["test"])
         ]
-        table.add_row(f"mean of {len(run.seeds or ())} seeds", *means, "")
+        table.add_row(f"mean of {len(run.seeds or ())} seeds", "", *means, "")
     return table
+
+
+def caption(run: RunRecord) -> str | None:
+    """Say what of the table does not compare; None where all rows had equal passes over the training examples."""
+    dense = run.dense
+    if dense is None or (run.passes is not None and dense.passes == run.passes):
+        return None
+    if dense.passes is None or run.passes is None:
+        return "how many passes over the training examples the dense model had is not known"
+    part = "half the passes" if 2 * dense.passes == run.passes else f"{dense.passes:g} of {run.passes:g} passes"
+    how = "compare with the row below it" if run.dense_equal is not None else "--compare-dense fits one for as many"
+    return f"the dense model that the other started from had {part} over the training examples; {how}"
+
+
+def _passes(passes: float | None) -> str:
+    return "unknown" if passes is None else f"{passes:g}"
 
 
 def _cells(metrics: Metrics) -> list[str]:

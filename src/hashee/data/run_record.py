@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from hashee.data.task import Recipe
 
 RUN = "run.json"
+DENSE, DENSE_EQUAL = "dense", "dense-equal"
+"""Folders in that of a fit: the dense model that others start from, and one that had as many passes as they in all."""
 Metrics = dict[str, dict[str, float] | None]
 """By split, dev and test, all metrics by name, `score` among them; None for a split without labels."""
 
@@ -95,7 +97,14 @@ class DenseRecord:
     """None if it was given."""
     metrics: Metrics
     passes: float | None = None
-    """Over the training examples; None if it was given."""
+    """Over the training examples; None if it was given, and nobody knows."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "DenseRecord":
+        """Read a dense model; what an older file does not say has its default."""
+        training = _part(TrainingRecord, values) if "steps" in values else None
+        metrics = values.get("metrics", {"dev": None, "test": None})
+        return cls(values.get("folder", ""), values.get("layers", 0), training, metrics, values.get("passes"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dense model as JSON values."""
@@ -155,6 +164,8 @@ class RunRecord(Mapping[str, Any]):
     table: TableRecord = field(default_factory=TableRecord)
     metrics: Metrics = field(default_factory=lambda: {"dev": None, "test": None})
     dense: DenseRecord | None = None
+    dense_equal: DenseRecord | None = None
+    """A dense model with as many passes as the model that was kept, if one was asked for."""
     candidates: list[CandidateRecord] = field(default_factory=list)
     macs: MacsRecord = field(default_factory=MacsRecord)
     passes: float | None = None
@@ -181,12 +192,9 @@ class RunRecord(Mapping[str, Any]):
         for name, part in _PARTS.items():
             if name in known:
                 known[name] = MacsRecord.from_dict(known[name]) if part is MacsRecord else _part(part, known[name])
-        if known.get("dense") is not None:
-            dense = known["dense"]
-            training = _part(TrainingRecord, dense) if "steps" in dense else None
-            metrics = dense.get("metrics", {"dev": None, "test": None})
-            folder, layers = dense.get("folder", ""), dense.get("layers", 0)
-            known["dense"] = DenseRecord(folder, layers, training, metrics, dense.get("passes"))
+        for name in ("dense", "dense_equal"):
+            if known.get(name) is not None:
+                known[name] = DenseRecord.from_dict(known[name])
         known["candidates"] = [
             CandidateRecord(each.get("hash", ""), _part(TrainingRecord, each), each.get("passes"))
             for each in known.get("candidates", ())
@@ -205,7 +213,7 @@ class RunRecord(Mapping[str, Any]):
             elif name == "candidates":
                 values[name] = [each.to_dict() for each in value]
             elif value is not None:
-                values[name] = value
+                values[name] = value.to_dict() if isinstance(value, DenseRecord) else value
         return values | self.more
 
     def __getitem__(self, name: str) -> Any:
@@ -229,7 +237,7 @@ _PARTS: dict[str, type] = {
 }
 _ORDER = (
     *("task", "data", "backbone", "settings", "recipe", "versions", "hardware", "table", "metrics", "dense"),
-    *("candidates", "macs", "passes", "history", "search", "seconds", "best_seed", "seeds", "summary"),
+    *("dense_equal", "candidates", "macs", "passes", "history", "search", "seconds", "best_seed", "seeds", "summary"),
 )
 """Entries of the file, as they come in it."""
 
@@ -244,6 +252,11 @@ def dev_score(metrics: Metrics) -> float:
     dev = metrics["dev"]
     assert dev is not None  # a fit has labelled dev examples
     return dev["score"]
+
+
+def counted_passes(passes: float | None) -> str:
+    """Return a number of passes with its noun."""
+    return "unknown passes" if passes is None else f"{passes:g} pass{'' if passes == 1 else 'es'}"
 
 
 def read_run(folder: str | Path) -> RunRecord | None:

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from hashee.cost.threads import torch_threads
-from hashee.data.run_record import DenseRecord, RunRecord, dev_score
+from hashee.data.run_record import DENSE_EQUAL, RUN, DenseRecord, RunRecord, dev_score
 from hashee.data.task import TaskData
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.evaluation.figure import draw_tradeoff
@@ -22,7 +22,7 @@ from hashee.training import FitSettings, fit
 from hashee.training.entry import complete_settings
 from hashee.training.settings import HASHES
 
-FIGURE, POINTS, BEGUN = "tradeoff.png", "tradeoff.json", "begun.json"
+FIGURE, POINTS, BEGUN, DENSE_RECORD = "tradeoff.png", "tradeoff.json", "begun.json", "dense-equal.json"
 
 
 @dataclass(frozen=True)
@@ -89,36 +89,46 @@ def tradeoff(
     grid = Grid(tuple(map(float, speedups)), hashes, None if depths is None else tuple(depths))
     settings = complete_settings(None, fields)
     data = settings.load_data()
+    # Models with exits have twice the epochs in two stages, the others at once.
+    epochs = settings.recipe(data.task.recipe).epochs
     with quiet_transformers():
         backbone = open_backbone(settings.backbone, data.task, None)
-    planned = planned_fits(grid.checked(backbone.layers), backbone.layers, settings.output / "tables")
+    planned = planned_fits(grid.checked(backbone.layers), backbone.layers, settings.output / "tables", epochs)
     with torch_threads(settings.threads):
-        return _Fits(settings, data, backbone).run(planned)
+        return _Fits(settings, data, backbone, 2 * epochs).run(planned)
 
 
-def planned_fits(grid: Grid, layers: int, tables: Path) -> list[PlannedFit]:
-    """List the models to fit, those with exits first."""
+def planned_fits(grid: Grid, layers: int, tables: Path, epochs: float) -> list[PlannedFit]:
+    """List the models to fit, those with exits first.
+
+    They start from a dense model of as many epochs; those without exits are fitted in twice as many.
+    """
     planned = [
-        PlannedFit(f"{name}-{speedup:g}x", name, layers, speedup, {"hash": name, "speedup": speedup})
+        PlannedFit(f"{name}-{speedup:g}x", name, layers, speedup, {"hash": name, "speedup": speedup, "epochs": epochs})
         for name in grid.hashes
         for speedup in sorted(grid.speedups)
     ]
-    # Fitted as the others are, so that only the exits differ.
+    at_once = {"warm_start": False, "epochs": 2 * epochs}
     return planned + [
-        PlannedFit(f"static-{depth}", STATIC, depth, None, {"depth": depth, "table": tables / f"never-{depth}"})
+        PlannedFit(
+            f"static-{depth}", STATIC, depth, None, at_once | {"depth": depth, "table": tables / f"never-{depth}"}
+        )
         for depth in sorted(grid.depths or ())
     ]
 
 
 class _Fits:
-    """The fits of one trade-off; each seed has its own dense model, which all its points start from."""
+    """The fits of one trade-off; each seed has its own dense models: one to start from, one to compare with."""
 
-    def __init__(self, settings: FitSettings, data: TaskData, backbone: Any) -> None:
+    def __init__(self, settings: FitSettings, data: TaskData, backbone: Any, passes: float) -> None:
         from hashee.training.processes import current_processes  # noqa: PLC0415  # its packages are an extra
 
         self.settings = settings
         self.data = data
         self.backbone = backbone
+        self.passes = passes
+        # By seed, the dense model that had as many passes as every point.
+        self.dense: dict[int, DenseRecord] = {}
         self.processes = current_processes()
         self.folder = settings.output
         self.seeds = range(settings.seed, settings.seed + settings.seeds)
@@ -126,9 +136,10 @@ class _Fits:
     def run(self, planned: Sequence[PlannedFit]) -> list[TradeoffPoint]:
         """Fit what is not there yet, and write points and figure."""
         self.processes.main_only(lambda: self._begin(planned))
-        seconds = [self._dense(seed) for seed in self.seeds]
+        is_start = any(each.hash != STATIC for each in planned) or bool(self.settings.distillation)
+        for seed in self.seeds:
+            self._fit_dense(seed, is_start)
         points: list[TradeoffPoint] = []
-        dense: list[DenseRecord] = []
         for number, planned_fit in enumerate(planned, start=1):
             self._say(f"{number} of {len(planned)}: {planned_fit.name}")
             try:
@@ -142,12 +153,11 @@ class _Fits:
                     )
                 )
                 continue
-            dense = [run.dense for run in runs if run.dense is not None]
             points.append(self._point(planned_fit, runs))
             self.processes.main_only(lambda: write_points(with_front(points), self.folder / POINTS))
-        if not dense:
+        if all(point.skipped is not None for point in points):
             raise InputError(f"none of the models could be fitted; the first: {points[0].skipped}")
-        points = with_front([self._dense_point(points, dense, sum(seconds)), *points])
+        points = with_front([self._dense_point(points), *points])
         self.processes.main_only(lambda: self._write(points))
         return points
 
@@ -166,22 +176,43 @@ class _Fits:
             if planned_fit.hash == STATIC:
                 ExitTable.never(self.backbone.tokenizer, planned_fit.layers).save(planned_fit.changes["table"])
 
-    def _dense(self, seed: int) -> float:
-        """Fit the dense model of a seed, or find it, and return how long that took."""
+    def _fit_dense(self, seed: int, is_start: bool) -> None:
+        """Fit the dense models of a seed, or find them: one that had as many passes as every point, one to start from.
+
+        is_start: whether any point starts from a dense model or learns from it.
+        """
+        from hashee.training.outcome import dense_record  # noqa: PLC0415
         from hashee.training.stages import Fit  # noqa: PLC0415
 
-        settings = replace(self.settings, output=self._seed_folder(seed), seed=seed, seeds=1)
+        folder = self._seed_folder(seed)
+        fit = Fit(replace(self.settings, output=folder, seed=seed, seeds=1), self.data, self.processes)
         self._say(f"dense model, seed {seed}")
         with quiet_transformers():
-            record = Fit(settings, self.data, self.processes).dense().record
-        return 0.0 if record is None else record.seconds
+            if is_start:
+                fit.dense()
+            equal = fit.dense_equal(self.passes)
+            known = self.processes.main_only(lambda: _recorded(folder / DENSE_RECORD, equal.record))
+            self.dense[seed] = known or dense_record(fit, equal)
+        if known is None:
+            self.processes.main_only(lambda: write_json(folder / DENSE_RECORD, self.dense[seed].to_dict()))
 
     def _runs(self, planned_fit: PlannedFit) -> Iterator[RunRecord]:
         for seed in self.seeds:
             folder = self._seed_folder(seed)
             output = folder / planned_fit.name
-            own = {"output": output, "seed": seed, "seeds": 1, "dense": folder / DENSE, "resume": output.exists()}
-            yield fit(replace(self.settings, **(planned_fit.changes | own))).run
+            own = {"output": output, "seed": seed, "seeds": 1, "resume": output.exists()}
+            if planned_fit.changes.get("warm_start", True) or self.settings.distillation:
+                own["dense"] = folder / DENSE
+            run = fit(replace(self.settings, **(planned_fit.changes | own))).run
+            yield self._compared(run, output, seed)
+
+    def _compared(self, run: RunRecord, folder: Path, seed: int) -> RunRecord:
+        """Record the dense model of as many passes in a run, for `evaluate` to compare with."""
+        if run.dense_equal == self.dense[seed]:
+            return run
+        compared = replace(run, dense_equal=self.dense[seed])
+        self.processes.main_only(lambda: write_json(folder / RUN, compared.to_dict()))
+        return compared
 
     def _seed_folder(self, seed: int) -> Path:
         return self.folder / f"seed-{seed}"
@@ -197,12 +228,12 @@ class _Fits:
             macs=fmean(run.macs.executed_per_text for run in runs),
             seconds=sum(run.seconds.total for run in runs),
             folder=str(self._seed_folder(self.seeds[best]) / planned_fit.name),
+            passes=runs[best].passes,
             **_quality(runs),
         )
 
-    def _dense_point(
-        self, points: Sequence[TradeoffPoint], dense: Sequence[DenseRecord], seconds: float
-    ) -> TradeoffPoint:
+    def _dense_point(self, points: Sequence[TradeoffPoint]) -> TradeoffPoint:
+        dense = [self.dense[seed] for seed in self.seeds]
         fitted = next(point for point in points if point.macs is not None and point.speedup is not None)
         best = max(range(len(dense)), key=lambda number: dev_score(dense[number].metrics))
         return TradeoffPoint(
@@ -211,8 +242,9 @@ class _Fits:
             layers=self.backbone.layers,
             speedup=1.0,
             macs=(fitted.macs or 0.0) * (fitted.speedup or 0.0),
-            seconds=seconds,
-            folder=str(self._seed_folder(self.seeds[best]) / DENSE),
+            seconds=sum(record.training.seconds for record in dense if record.training is not None),
+            folder=str(self._seed_folder(self.seeds[best]) / DENSE_EQUAL),
+            passes=dense[best].passes,
             **_quality(dense),
         )
 
@@ -224,6 +256,13 @@ class _Fits:
     def _say(self, line: str) -> None:
         if self.processes.is_main and not self.settings.quiet:
             print(line, file=sys.stderr, flush=True)
+
+
+def _recorded(path: Path, trained: Any) -> DenseRecord | None:
+    """Return the record of a dense model if it was evaluated after this very training."""
+    known = DenseRecord.from_dict(read_json(path) or {})
+    same = known.training is not None and known.training.fingerprint == trained.fingerprint
+    return known if same else None
 
 
 def _quality(runs: Sequence[RunRecord | DenseRecord]) -> dict[str, Any]:

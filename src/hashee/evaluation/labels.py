@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hashee.data.registry import layout_of
-from hashee.data.task import Kind, Task
-from hashee.data.task_types import TASK_TYPES
+from hashee.data.task import Task
+from hashee.data.task_types import type_of
 from hashee.errors import InputError
 
 _SHOWN = 6
@@ -13,7 +13,7 @@ _SHOWN = 6
 
 def head_for(task: Task) -> str:
     """Return how the names of model classes end that have a head for a task."""
-    return TASK_TYPES[task.kind].head
+    return type_of(task).head
 
 
 def check_head(name: str, config: Any, task: Task, source: str) -> None:
@@ -29,7 +29,7 @@ def check_head(name: str, config: Any, task: Task, source: str) -> None:
 def check_problem(config: Any, task: Task, source: str) -> None:
     """Raise if a model's config says that its head was made for another kind of task."""
     problem = getattr(config, "problem_type", None)
-    expected = TASK_TYPES[task.kind].problem_type
+    expected = type_of(task).problem_type
     if None not in (problem, expected) and problem != expected:
         raise InputError(
             f"the head of the model in {source} is for {problem}, but {task.name} is {task.kind}; name a model that "
@@ -42,7 +42,7 @@ def output_order(config: Any, task: Task, names: Sequence[str] | None, source: s
 
     names: what the outputs stand for, where the config's names are not the task's.
     """
-    if task.kind is Kind.SCORE:
+    if not type_of(task).named_outputs:
         if config.num_labels != 1:
             raise InputError(
                 f"the model in {source} has {config.num_labels} outputs, but {task.name} asks for one score; name a "

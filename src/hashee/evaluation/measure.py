@@ -14,14 +14,15 @@ from hashee.cost.threads import torch_threads, usable_cores
 from hashee.data.elue import ELASTICBERT, elue_score, mflops_per_text
 from hashee.data.loading import load_task
 from hashee.data.predictions import predictions, scores
-from hashee.data.run_record import RunRecord, read_run
+from hashee.data.run_record import DENSE, RunRecord, read_run
 from hashee.data.submission import write_submission
-from hashee.data.task import Examples, Kind, Task, TaskData
+from hashee.data.task import Examples, Task, TaskData
+from hashee.data.task_types import type_of
 from hashee.errors import InputError
 from hashee.evaluation.evaluation import Evaluation
 from hashee.evaluation.measurements import About, DenseModel, Example, Provenance
 from hashee.evaluation.opening import Array, Opened, open_model, open_reference
-from hashee.evaluation.predictions import agreement, confidence, losses, predict_logits, spread, time_rounds
+from hashee.evaluation.predictions import predict_logits, spread, time_rounds
 from hashee.evaluation.settings import AUTO, EvaluateSettings
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount, count_flops
@@ -44,6 +45,17 @@ class _Predicted:
     @property
     def macs_per_text(self) -> float:
         return self.cost.executed_macs / max(self.cost.texts, 1)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A dense model to compare with."""
+
+    source: str
+    passes: float | None = None
+    """Over the training examples; None where nobody knows."""
+    given: bool = False
+    """Whether the user named it and it is none of the fit's own."""
 
 
 def evaluate(
@@ -73,16 +85,16 @@ def evaluate(
         predicted = _predicted(opened.cut_at(max_length), examples, full_layers, not settings.quiet)
         memory = peak_memory_mb()
         submission = _submission(data.task, predicted.predictions, settings)
-        source = _dense_source(settings, opened, run)
+        reference = _reference(settings, opened, run)
         dense = None
-        if source is not None:
-            other = open_reference(source, data.task, settings, getattr(opened.model, "device", "cpu"))
+        if reference is not None:
+            other = open_reference(reference.source, data.task, settings, getattr(opened.model, "device", "cpu"))
             dense = _predicted(other.cut_at(max_length), examples, other.layers, not settings.quiet)
         models = [each.opened for each in (predicted, dense) if each is not None]
         timings = time_rounds(models, examples, settings.rounds, settings.timed_texts) if settings.rounds else []
         provenance = _provenance(data, run, opened, settings)
     return Evaluation(
-        model=_about(opened, settings, full_layers),
+        model=_about(opened, settings, full_layers, run),
         task=data.task,
         split=split,
         quality=predicted.quality,
@@ -91,14 +103,16 @@ def evaluate(
         peak_memory_mb=memory,
         worst=worst_examples(data.task, examples, predicted, settings.worst),
         dense=None
-        if dense is None
+        if dense is None or reference is None
         else DenseModel(
             source=dense.opened.source,
             layers=dense.opened.layers,
             quality=dense.quality,
             macs_per_text=dense.macs_per_text,
             timing=timings[1] if timings else None,
-            agreement=agreement(data.task, predicted.predictions, dense.predictions),
+            agreement=type_of(data.task).agreement(predicted.predictions, dense.predictions),
+            passes=reference.passes,
+            given=reference.given,
         ),
         elue=_elue(data.task, split, predicted),
         explanations=_explanations(predicted.opened, examples, settings.sentences),
@@ -174,17 +188,28 @@ def _full_layers(opened: Opened, run: RunRecord | None) -> int:
     return max(opened.layers, int(converted), int(fitted))
 
 
-def _dense_source(settings: EvaluateSettings, opened: Opened, run: RunRecord | None) -> str | None:
-    """Return the folder of the dense model to compare with, if one was named or a fit left one."""
-    if settings.dense != AUTO:
-        return settings.dense
-    if opened.table is None:
+def _reference(settings: EvaluateSettings, opened: Opened, run: RunRecord | None) -> _Reference | None:
+    """Return the dense model to compare with, if one was named or a fit left one, first of all one of equal passes."""
+    left = _left_by_fit(Path(opened.source), run)
+    if settings.dense is None or (settings.dense == AUTO and opened.table is None):
         return None
-    named = None if run is None or run.dense is None else run.dense.folder
-    for folder in (Path(opened.source) / "dense", Path(named) if named else None):
-        if folder is not None and (folder / "config.json").is_file():
-            return str(folder)
-    return None
+    if settings.dense == AUTO:
+        return next((each for each in left if (Path(each.source) / "config.json").is_file()), None)
+    named = Path(settings.dense).resolve()
+    own = (replace(each, source=settings.dense) for each in left if Path(each.source).resolve() == named)
+    return next(own, _Reference(settings.dense, given=True))
+
+
+def _left_by_fit(folder: Path, run: RunRecord | None) -> list[_Reference]:
+    """List where a fit may have left dense models; those of a folder that was moved are still in it."""
+    records = () if run is None else (run.dense_equal, run.dense)
+    left = [
+        _Reference(str(source), record.passes)
+        for record in records
+        if record is not None and record.folder
+        for source in (folder / Path(record.folder).name, Path(record.folder))
+    ]
+    return [*left, _Reference(str(folder / DENSE))]
 
 
 def worst_examples(task: Task, examples: Examples, predicted: _Predicted, count: int) -> tuple[Example, ...]:
@@ -194,22 +219,21 @@ def worst_examples(task: Task, examples: Examples, predicted: _Predicted, count:
     """
     if examples.targets is None or not count:
         return ()
-    off = losses(task, predicted.logits, examples.targets)
-    right = [_is_right(*pair) for pair in zip(predicted.predictions, examples.targets, strict=True)]
-    certain = [confidence(task.kind, row) for row in predicted.logits]
+    task_type = type_of(task)
+    off = [task_type.example_loss(*pair) for pair in zip(predicted.logits, examples.targets, strict=True)]
+    pairs = zip(predicted.predictions, examples.targets, strict=True)
+    right = [_is_right(*pair) if task_type.right_or_wrong else None for pair in pairs]
+    certain = [task_type.confidence(row) for row in predicted.logits]
 
     def how_bad(index: int) -> tuple[bool, float, float]:
-        if task.kind is Kind.SCORE:
-            return False, -off[index], 0.0
-        by_confidence = task.kind is Kind.CLASSES and not right[index]
-        return right[index], -(certain[index] or 0.0) if by_confidence else -off[index], -off[index]
+        by_confidence = task_type.one_decision and not right[index]
+        return right[index] is True, -(certain[index] or 0.0) if by_confidence else -off[index], -off[index]
 
     shown = []
     for index in sorted(range(len(off)), key=how_bad)[:count]:
-        names = _named(task, examples.texts[index], examples.targets[index], predicted.predictions[index])
+        names = task_type.names(task, examples.texts[index], examples.targets[index], predicted.predictions[index])
         text = shown_text(task, examples.texts[index])
-        is_right = None if task.kind is Kind.SCORE else right[index]
-        shown.append(Example(index, text, *names, float(off[index]), certain[index], is_right))
+        shown.append(Example(index, text, *names, off[index], certain[index], right[index]))
     return tuple(shown)
 
 
@@ -221,21 +245,7 @@ def shown_text(task: Task, text: Any) -> str:
     """Return an example as one string: words with spaces between them, the texts of a pair in a line each."""
     if isinstance(text, str):
         return text
-    return ("\n" if task.pair and task.kind is not Kind.TAGS else " ").join(text)
-
-
-def _named(task: Task, text: Any, gold: Any, predicted: Any) -> tuple[str, str]:
-    """Return the gold label and the prediction by name."""
-    if task.kind is Kind.SCORE:
-        return f"{gold:.3g}", f"{predicted:.3g}"
-    if task.kind is Kind.CLASSES:
-        return task.labels[gold], task.labels[predicted]
-    if task.kind is Kind.LABELS:
-        each = [[name for name, applies in zip(task.labels, row, strict=True) if applies] for row in (gold, predicted)]
-        return ", ".join(each[0]) or "none", ", ".join(each[1]) or "none"
-    rows = list(zip(text, gold, predicted, strict=True))
-    each = [[f"{word}/{task.labels[tags[which]]}" for word, *tags in rows if tags[0] != tags[1]] for which in (0, 1)]
-    return " ".join(each[0]) or "none differs", " ".join(each[1]) or "none differs"
+    return ("\n" if task.pair and not type_of(task).tags_words else " ").join(text)
 
 
 def _explanations(opened: Opened, examples: Examples, count: int) -> tuple[Explanation, ...]:
@@ -274,7 +284,7 @@ def _elue(task: Task, split: str, predicted: _Predicted) -> float | None:
     return elue_score([(cost, 100 * predicted.quality["score"])], task=task.name)
 
 
-def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> About:
+def _about(opened: Opened, settings: EvaluateSettings, full_layers: int, run: RunRecord | None) -> About:
     table = None
     if opened.table is not None:
         metadata = opened.table.metadata()
@@ -287,6 +297,7 @@ def _about(opened: Opened, settings: EvaluateSettings, full_layers: int) -> Abou
         layers=opened.layers,
         full_layers=full_layers,
         table=table,
+        passes=None if run is None else run.passes,
     )
 
 

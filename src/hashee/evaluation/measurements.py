@@ -5,7 +5,8 @@ from statistics import median
 from typing import Any
 
 from hashee.data.task import Task
-from hashee.evaluation.predictions import Agreement, Timing
+from hashee.data.task_types import Agreement
+from hashee.evaluation.predictions import Timing
 from hashee.hf.explain import Explanation
 from hashee.hf.flops import FlopCount
 
@@ -27,6 +28,8 @@ class About:
     """Layers of the backbone that it was made from, at which full depth is counted."""
     table: dict[str, Any] | None
     """Method, parameters and fingerprint of the exit table; None for a dense model."""
+    passes: float | None = None
+    """Over the training examples, in all stages on the way to it; None where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ class DenseModel:
     macs_per_text: float
     timing: Timing | None
     agreement: Agreement
+    passes: float | None = None
+    """Over the training examples; None where nobody knows."""
+    given: bool = False
+    """Whether it was named by the user and is none of the fit's own, so that nothing is known of its training."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +108,35 @@ class Measurements:
 
     @property
     def quality_kept(self) -> float | None:
-        """Score / the dense model's score."""
+        """Score / the dense model's score, if that had equal passes or is one that the user chose to compare with."""
         if self.quality is None or self.dense is None or not self.dense.quality or not self.dense.quality["score"]:
             return None
-        return self.quality["score"] / self.dense.quality["score"]
+        return None if self.quality_kept_reason else self.quality["score"] / self.dense.quality["score"]
+
+    @property
+    def equal_passes(self) -> bool | None:
+        """Whether the dense model had as many passes over the training examples; None where nobody knows."""
+        if self.dense is None or self.model.passes is None or self.dense.passes is None:
+            return None
+        return self.model.passes == self.dense.passes
+
+    @property
+    def quality_kept_reason(self) -> str | None:
+        """Why both models have scores but no share of quality is kept; None where there is one."""
+        if self.quality is None or self.dense is None or self.dense.quality is None or self.equal_passes:
+            return None
+        if self.model.passes is not None and self.dense.passes is not None:
+            fewer = "fewer" if self.dense.passes < self.model.passes else "more"
+            return (
+                f"the dense model had {fewer} passes over the training examples, so the two do not compare; a fit with "
+                f"--compare-dense makes them equal"
+            )
+        if self.dense.given:
+            return None
+        return (
+            "how many passes over the training examples each model had is not known, so the two do not compare; a fit "
+            "with --compare-dense makes them equal"
+        )
 
     @property
     def measured_speedup(self) -> float | None:
@@ -142,6 +174,8 @@ class Measurements:
             "texts": self.cost.texts,
             "quality": self.quality,
             "quality_kept": self.quality_kept,
+            "quality_kept_reason": self.quality_kept_reason,
+            "equal_passes": self.equal_passes,
             "cost": self.cost.to_dict(),
             "macs_per_text": self.macs_per_text,
             "macs_saved": self.macs_saved,

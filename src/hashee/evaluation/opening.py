@@ -15,7 +15,8 @@ from transformers import PreTrainedModel
 
 from hashee.cost.threads import usable_cores
 from hashee.data.batching import Batching
-from hashee.data.task import Kind, Task
+from hashee.data.task import Task
+from hashee.data.task_types import type_of
 from hashee.data.texts import Text
 from hashee.data.tokenized import ExampleTokenizer
 from hashee.engine.adapter import Adapter
@@ -162,7 +163,7 @@ def _exported(model: ExportedModel, task: Task, settings: EvaluateSettings, toke
     folder = str(model.folder)
     config = open_config(folder, "model")
     axes = len(model.description["outputs"].get("logits", ()))
-    if axes != (3 if task.kind is Kind.TAGS else 2):
+    if axes != (3 if type_of(task).tags_words else 2):
         raise InputError(
             f"the graph in {folder} has the outputs {', '.join(model.outputs)}; {task.name} needs the logits of a "
             f"head of the kind {head_for(task)}"

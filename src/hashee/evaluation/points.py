@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hashee.data.run_record import counted_passes
 from hashee.data.texts import PathLike
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
@@ -36,12 +37,14 @@ class TradeoffPoint:
     test_std: float = 0.0
     seeds: int = 1
     seconds: float | None = None
-    """What all seeds took together, without the dense model that they share."""
+    """What all seeds took together, without the dense model that those with exits start from."""
     folder: str | None = None
     on_front: bool = False
     """Whether no other point that is as cheap, or nearly, is better on dev."""
     skipped: str | None = None
     """Why there is no such model."""
+    passes: float | None = None
+    """Over the training examples, in all stages on the way to it; None where nobody knows."""
 
     @property
     def shown(self) -> float | None:
@@ -72,6 +75,18 @@ def with_front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
         )
         for point in points
     ]
+
+
+def passes_caption(points: Sequence[TradeoffPoint]) -> str | None:
+    """Say how long the models were trained; None where nobody knows of any."""
+    fitted = [point for point in points if point.skipped is None]
+    passes = {point.passes for point in fitted}
+    if passes <= {None}:
+        return None
+    if len(passes) == 1:
+        return f"each model had {counted_passes(passes.pop())} over the training examples"
+    each = ", ".join(f"{point.name}: {counted_passes(point.passes)}" for point in fitted)
+    return f"not all models had equal passes over the training examples, so they do not compare; {each}"
 
 
 def write_points(points: Iterable[TradeoffPoint], path: PathLike) -> None:

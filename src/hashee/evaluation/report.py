@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hashee.evaluation.figure import tradeoff_png
 from hashee.evaluation.measurements import Measurements
 from hashee.evaluation.page import definitions, page, table, text
-from hashee.evaluation.points import TradeoffPoint
-from hashee.evaluation.terminal import name_of, summary_lines, verdict, worst_order
+from hashee.evaluation.points import TradeoffPoint, passes_caption
+from hashee.evaluation.terminal import name_of, passes_row, summary_lines, verdict, worst_order
 from hashee.hf.explain import Explanation
 
 # From leaving at once to staying to the end: one hue that only gets darker, so that grey printouts and colour-blind
@@ -41,7 +41,10 @@ def _headline(evaluation: Measurements) -> str:
     if evaluation.score is not None:
         kept = evaluation.quality_kept
         note = evaluation.task.metric.replace("_", " ")
-        cards.append((f"{evaluation.score:.1%}", note if kept is None else f"{note}; {kept:.1%} of the dense model's"))
+        if kept is not None:
+            note += f"; {kept:.1%} of the dense model's"
+            note += "" if evaluation.equal_passes else ", of whose training nothing is known"
+        cards.append((f"{evaluation.score:.1%}", note))
     saved = evaluation.macs_saved
     if saved is not None:
         cards.append((f"{saved:.2f}x", "fewer multiply-accumulates executed than by the dense model"))
@@ -71,6 +74,9 @@ def _comparison(evaluation: Measurements) -> str:
     if evaluation.timing is not None:
         other = "" if dense is None or dense.timing is None else f"{dense.timing.texts_per_second:,.1f}"
         rows.append(("texts per second, measured", f"{evaluation.timing.texts_per_second:,.1f}", other))
+    row_of_passes = passes_row(evaluation)
+    if row_of_passes is not None:
+        rows.append(("passes over the training examples", *row_of_passes))
     rows.append(("layers", str(evaluation.model.layers), "" if dense is None else str(dense.layers)))
     header = ["", name_of(evaluation), *([] if dense is None else ["dense"])]
     shown = table(header, [row[: len(header)] for row in rows])
@@ -83,9 +89,11 @@ def _figure(evaluation: Measurements, points: Sequence[TradeoffPoint]) -> str:
         return ""
     png = tradeoff_png(points, title=evaluation.task.name, metric=evaluation.task.metric.replace("_", " "))
     data = base64.b64encode(png).decode("ascii")
+    caption = passes_caption(points)
+    note = "" if caption is None else f'\n<p class="soft">{text(caption)}</p>'
     return (
         f'<h2>Quality against cost</h2>\n<img alt="Quality against the number of operations, for several models" '
-        f'src="data:image/png;base64,{data}">'
+        f'src="data:image/png;base64,{data}">{note}'
     )
 
 

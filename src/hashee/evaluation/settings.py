@@ -11,7 +11,7 @@ SPEEDUPS = (2.0, 3.0, 5.0)
 """Speed-ups that a trade-off compares, unless told otherwise."""
 TABLES = ("importance", "frequency")
 """Kinds of exit tables that a trade-off compares, unless told otherwise."""
-OWN = ("hash", "speedup", "table", "depth", "dense", "warm_start", "resume", "overwrite")
+OWN = ("hash", "speedup", "table", "depth", "dense", "compare_dense", "warm_start", "resume", "overwrite")
 """Settings of a fit that a trade-off decides for each point."""
 AUTO = "auto"
 """For `dense`: the dense model that a fit left in its folder or names in its run.json, if it is still there."""

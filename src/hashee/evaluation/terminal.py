@@ -1,12 +1,11 @@
 """An evaluation as one page in the terminal."""
 
-from collections.abc import Callable
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hashee.data.task import Kind
+from hashee.data.run_record import counted_passes
+from hashee.data.task_types import type_of
 from hashee.evaluation.measurements import Example, Measurements
 
 _BAR = 32
@@ -41,6 +40,9 @@ def _numbers(evaluation: Measurements) -> Table:
         if name != "score":
             others = None if dense is None or dense.quality is None else dense.quality
             row(name, f"{value:.4f}", "" if others is None else f"{others[name]:.4f}")
+    row_of_passes = passes_row(evaluation)
+    if row_of_passes is not None:
+        row("passes over train", *row_of_passes)
     texts = max(cost.texts, 1)
     whole = f"{dense.macs_per_text / 1e6:,.1f}" if dense is not None else ""
     if evaluation.model.table is not None:
@@ -52,6 +54,15 @@ def _numbers(evaluation: Measurements) -> Table:
         other = "" if dense is None or dense.timing is None else f"{dense.timing.texts_per_second:,.1f}"
         row("texts per second, measured", f"{evaluation.timing.texts_per_second:,.1f}", other)
     return table
+
+
+def passes_row(evaluation: Measurements) -> tuple[str, str] | None:
+    """Return the passes of the model and of the dense one, if either is known."""
+    passes = (evaluation.model.passes, None if evaluation.dense is None else evaluation.dense.passes)
+    if passes == (None, None):
+        return None
+    own, other = ("unknown" if each is None else f"{each:g}" for each in passes)
+    return own, other
 
 
 def title_of(evaluation: Measurements) -> str:
@@ -70,7 +81,7 @@ def name_of(evaluation: Measurements) -> str:
 
 def summary_lines(evaluation: Measurements) -> list[str]:
     """Say in a line each what follows from the numbers."""
-    makers: tuple[Callable[[Measurements], str | None], ...] = (_kept, _counted, _measured, _memory, _elue)
+    makers = (_kept, _not_compared, _counted, _measured, _memory, _elue)
     lines = [line for maker in makers if (line := maker(evaluation)) is not None]
     return lines + _notes(evaluation)
 
@@ -80,8 +91,23 @@ def _kept(evaluation: Measurements) -> str | None:
         return None
     agreement = evaluation.dense.agreement
     value = f"{agreement.value:.1%}" if agreement.metric == "equal predictions" else f"{agreement.value:.4f}"
-    kept = "" if evaluation.quality_kept is None else f"; {evaluation.quality_kept:.1%} of its quality is kept"
-    return f"agreement with the dense model: {value} {agreement.metric}{kept}"
+    line = f"agreement with the dense model: {value} {agreement.metric}"
+    if evaluation.quality_kept is None:
+        return line
+    known = "nothing is known of how long it was trained"
+    if evaluation.equal_passes:
+        known = f"both had {counted_passes(evaluation.model.passes)} over the training examples"
+    return f"{line}; {evaluation.quality_kept:.1%} of its quality is kept; {known}"
+
+
+def _not_compared(evaluation: Measurements) -> str | None:
+    """Give both scores with their passes where a ratio of them would say something of training, not of exits."""
+    dense, reason = evaluation.dense, evaluation.quality_kept_reason
+    if reason is None or dense is None or dense.quality is None:
+        return None
+    own = f"{evaluation.task.metric.replace('_', ' ')} {evaluation.score:.4f} after"
+    other = f"{dense.quality['score']:.4f} after {counted_passes(dense.passes)}"
+    return f"{own} {counted_passes(evaluation.model.passes)}, of the dense model {other}: {reason}"
 
 
 def _counted(evaluation: Measurements) -> str | None:
@@ -153,13 +179,14 @@ def _worst(evaluation: Measurements) -> Table:
 
 def worst_order(evaluation: Measurements) -> str:
     """Say what the worst examples are, and in which order they come."""
-    if evaluation.task.kind is Kind.SCORE:
+    task_type = type_of(evaluation.task)
+    if not task_type.right_or_wrong:
         return "the largest error first"
     right = sum(example.right is True for example in evaluation.worst)
     wrong = len(evaluation.worst) - right
     parts = [_counted_as(wrong, "error") if wrong else "no errors"]
     if wrong > 1:
-        parts[0] += ", the most confident first" if evaluation.task.kind is Kind.CLASSES else ", the largest loss first"
+        parts[0] += ", the most confident first" if task_type.one_decision else ", the largest loss first"
     if right:
         parts.append(f"{_counted_as(right, 'right prediction')} with the largest loss, as there are no more errors")
     return "; ".join(parts)

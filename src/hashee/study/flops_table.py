@@ -144,7 +144,7 @@ def tokens_of(data: TaskData, tokenizer: Any) -> TaskTokens:
 
 
 def _counted(examples: Examples, task: Task, tokenizer: Any) -> TokenCounts:
-    labels = examples.targets if type_of(task).one_class else None
+    labels = examples.targets if type_of(task).one_decision else None
     return count_tokens(tokenizer, examples.texts, labels, progress=False)  # type: ignore[arg-type]
 
 

@@ -96,8 +96,9 @@ def _resumed(stored: dict[str, Any], fields: dict[str, Any]) -> FitSettings:
             f"the run in {fields['output']} was given its data ({stored['task']['name']}) in Python; "
             f"resume it there, with task="
         )
-    # As many threads add numbers up in the same order.
-    kept = {name: value for name, value in stored.items() if name not in INDIFFERENT or name == "threads"}
+    # As many threads add numbers up in the same order; a comparison that was asked for is still wanted.
+    asked = ("threads", "compare_dense")
+    kept = {name: value for name, value in stored.items() if name not in INDIFFERENT or name in asked}
     return FitSettings(**(kept | fields))
 
 

@@ -34,6 +34,7 @@ from hashee.data.run_record import (
 )
 from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
+from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.files import json_text, replaced_model, write_json
 from hashee.tables.table import ExitTable
@@ -54,11 +55,13 @@ Splits = dict[str, tuple[Tokenized, Examples]]
 def fit_once(settings: FitSettings, data: TaskData, processes: Processes, method: Method) -> RunRecord:
     """Fit one model into the output folder, unless it is finished there, and return what `run.json` holds."""
     done = processes.main_only(lambda: finished_run(settings, data))
-    if done is not None:
+    if done is not None and not lacks_comparison(settings, done):
         return done
     fit = Fit(settings, data, processes)
     processes.main_only(lambda: write_json(settings.output / WORK / "settings.json", settings.to_dict()))
-    run = finish(method, method.train(fit))
+    run = finish(method, method.train(fit)) if done is None else done
+    if lacks_comparison(settings, run):
+        run = add_comparison(fit, run)
     if processes.is_main and not settings.keep_checkpoints:
         shutil.rmtree(settings.output / WORK, ignore_errors=True)
     processes.wait()
@@ -73,8 +76,10 @@ def fit_seeds(
     settings: the user's; each: those of every seed, in which a search has fixed the hyper-parameters.
     """
     done = processes.main_only(lambda: finished_run(settings, data))
-    if done is not None:
+    if done is not None and not lacks_comparison(settings, done):
         return done
+    # A finished run that is compared only now goes on with that when it is resumed.
+    processes.main_only(lambda: write_json(settings.output / WORK / "settings.json", settings.to_dict()))
     runs = []
     for seed in range(settings.seed, settings.seed + settings.seeds):
         output = settings.output / f"seed-{seed}"
@@ -108,13 +113,30 @@ def finished_run(settings: FitSettings, data: TaskData) -> RunRecord | None:
     return run
 
 
+def lacks_comparison(settings: FitSettings, run: RunRecord) -> bool:
+    """Tell whether a dense model with as many passes was asked for and is not there."""
+    return settings.compare_dense and run.dense_equal is None
+
+
+def add_comparison(fit: Fit, run: RunRecord) -> RunRecord:
+    """Fit a dense model for as many passes as the model of a finished run had in all, and record its metrics."""
+    if run.passes is None:
+        raise InputError(f"nobody knows how many passes the model in {fit.folder} had; fit it again to compare it")
+    if run.dense is not None and run.dense.passes == run.passes:
+        record = run.dense
+    else:
+        record = dense_record(fit, fit.with_recipe(run.recipe).dense_equal(run.passes))
+    run = replace(run, settings=fit.settings.to_dict(), dense_equal=record)
+    with writing_to(fit.folder):
+        fit.processes.main_only(lambda: write_json(fit.folder / RUN, run.to_dict()))
+    return run
+
+
 def finish(method: Method, choice: Choice) -> RunRecord:
     """Evaluate the best candidate, and write model, tokenizer, card and `run.json` to the output folder."""
     began = time.monotonic()
     fit, best, dense = choice.fit, choice.best, choice.dense
-    splits: Splits = {"dev": (fit.dev, fit.data.dev)}
-    if fit.data.test is not None and len(fit.data.test):
-        splits["test"] = (fit.encoder(fit.data.test), fit.data.test)
+    splits = _splits(fit)
     model = method.open(best.folder).to(fit.processes.device)
     last = "test" if "test" in splits else "dev"
     knob = method.knobs(model)[0]
@@ -123,7 +145,7 @@ def finish(method: Method, choice: Choice) -> RunRecord:
         _record_of_inputs(fit),
         table=_table_record(best.table, method),
         metrics=_metrics(fit, splits, {split: each.logits for split, each in found.items()}),
-        dense=None if dense is None else _dense_record(fit, dense, splits),
+        dense=None if dense is None else dense_record(fit, dense),
         candidates=[
             CandidateRecord(each.hash, _training_record(each.record), each.passes) for each in choice.candidates
         ],
@@ -154,6 +176,14 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
                 shutil.copyfile(path, incoming / path.name)
         (incoming / "README.md").write_text(model_card(run), encoding="utf-8")
         (incoming / RUN).write_text(json_text(run.to_dict()), encoding="utf-8")
+
+
+def _splits(fit: Fit) -> Splits:
+    """Return the splits that models are evaluated on."""
+    splits: Splits = {"dev": (fit.dev, fit.data.dev)}
+    if fit.test is not None and fit.data.test is not None:
+        splits["test"] = (fit.test, fit.data.test)
+    return splits
 
 
 def _metrics(fit: Fit, splits: Splits, logits: Mapping[str, list[Array]]) -> Metrics:
@@ -187,7 +217,9 @@ def macs_record(config: Any, costs: Costs, tokenized: Tokenized, split: str) -> 
     )
 
 
-def _dense_record(fit: Fit, dense: Dense, splits: Splits) -> DenseRecord:
+def dense_record(fit: Fit, dense: Dense) -> DenseRecord:
+    """Evaluate a dense model on dev and test."""
+    splits = _splits(fit)
     model = dense.backbone.packed(dense.backbone.load(depth=dense.backbone.layers)).to(fit.processes.device)
     training = None if dense.record is None else _training_record(dense.record)
     logits = {split: logits_for(model, tokenized, fit.processes) for split, (tokenized, _) in splits.items()}

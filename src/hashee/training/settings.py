@@ -70,6 +70,7 @@ class FitSettings:
     method: Annotated[str, "How the model is made cheaper."] = "hash-exits"
     warm_start: Annotated[bool, "Start from the dense model."] = True
     dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
+    compare_dense: Annotated[bool, "Fit one for as many passes, to compare."] = False
     distill: Annotated[float, "Its weight in loss."] = 0.0
     temperature: Annotated[float, "Softens its logits."] = 2.0
     distill_hidden: Annotated[float, "Weight of its hidden states."] = 0.0
@@ -134,6 +135,11 @@ class FitSettings:
             raise InputError(
                 "depth auto chooses the layers to keep for a speed-up, with dense models that are fitted for it; give "
                 "speedup, and leave out table, dense and search"
+            )
+        if self.compare_dense and self.dense is not None and self.warm_start:
+            raise InputError(
+                f"compare_dense fits a dense model for as many passes from the same backbone, and nobody knows what "
+                f"{self.dense} was fitted from; leave out dense, or compare_dense"
             )
         if self.resume and self.overwrite:
             raise InputError("resume goes on with a run and overwrite replaces it; give one of them")
@@ -210,18 +216,10 @@ class FitSettings:
 PANELS = {
     "": ("task", "output", "backbone", "hash", "speedup", "resume"),
     "Data": (
-        "data",
-        "dev",
-        "test",
-        "kind",
-        "text_column",
-        "pair_column",
-        "label_column",
-        "limit",
-        "unlabelled",
-        "unlabelled_limit",
+        *("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
+        *("unlabelled", "unlabelled_limit"),
     ),
-    "Model": ("method", "depth", "warm_start", "dense", "distill", "temperature", "distill_hidden"),
+    "Model": ("method", "depth", "warm_start", "dense", "compare_dense", "distill", "temperature", "distill_hidden"),
     "Exits": (
         *("speedup_by", "num_buckets", "min_exit", "table"),
         *("signal", "signed", "prior", "pseudo_counts", "rarity"),
@@ -233,7 +231,7 @@ PANELS = {
 }
 """Options by panel of the help; docs/fitting.md says more of each."""
 
-INDIFFERENT = ("output", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
+INDIFFERENT = ("output", "compare_dense", "threads", "resume", "overwrite", "keep_checkpoints", "quiet")
 """Fields that do not change the fitted model."""
 
 _RANGES: dict[str, tuple[float, float]] = {

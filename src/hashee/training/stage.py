@@ -37,6 +37,8 @@ STARTED = "started.json"
 _CHECKPOINTS = "checkpoints"
 _FILES = "files"
 """In the record: the SHA-256 of every file of the model."""
+_TRAINED = "trained"
+"""In the record: the fingerprint of the data, and how many passes over them there were."""
 _MANIFEST = "digests.json"
 """File of a checkpoint, written last, with the SHA-256 of all others."""
 _STATE = "trainer_state.json"
@@ -60,11 +62,24 @@ class Stage:
         record = read_json(self.folder / RECORD)
         if record is None or record.get("fingerprint") != self.fingerprint:
             return None
+        record.pop(_TRAINED, None)
         fault = fault_in(self.folder, record.pop(_FILES, {}))
         if fault is not None:
             print(f"note: in {self.folder}, {fault}; training again", file=sys.stderr, flush=True)
             return None
         return StageRecord(**record)
+
+
+def passes_in(folder: Path, data: str) -> float | None:
+    """Return how many passes over data, by their fingerprint, a stage made the model in a folder with.
+
+    None if nobody knows: it was made elsewhere, on other data, or was changed since.
+    """
+    record = read_json(folder / RECORD) or {}
+    trained = record.get(_TRAINED) or {}
+    if trained.get("data") != data or fault_in(folder, record.get(_FILES, {})) is not None:
+        return None
+    return float(trained["passes"])
 
 
 @dataclass(frozen=True)
@@ -150,7 +165,8 @@ def _keep(stage: Stage, record: StageRecord, job: TrainingJob) -> None:
     with replaced_model(stage.folder, RECORD) as incoming:
         job.saved.save_pretrained(incoming)
         job.tokenizer.save_pretrained(incoming)
-        values = asdict(record) | {_FILES: digests_of(incoming)}
+        trained = {"data": stage.depends_on.get("data"), "passes": job.recipe.epochs}
+        values = asdict(record) | {_TRAINED: trained, _FILES: digests_of(incoming)}
         (incoming / RECORD).write_text(json_text(values), encoding="utf-8")
 
 

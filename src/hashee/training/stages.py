@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hashee.data import Examples, Recipe, TaskData
+from hashee.data.run_record import DENSE, DENSE_EQUAL
 from hashee.data.splits import first_of_shuffled
 from hashee.data.task_types import type_of
 from hashee.data.texts import read_texts
@@ -24,14 +25,13 @@ from hashee.training.objective import Objective, TargetLoss, objective_for
 from hashee.training.outputs import Need
 from hashee.training.processes import Processes
 from hashee.training.settings import FitSettings
-from hashee.training.stage import Stage, StageRecord, run_stage
+from hashee.training.stage import Stage, StageRecord, passes_in, run_stage
 from hashee.training.tables import TableInputs, refuse_impossible, table_for
 from hashee.training.teacher import RunningTeacher, StoredLogits, Teacher, teacher_logits
 from hashee.training.trainer import TrainingJob
 
 WORK = "work"
 """Sub-folder of the output for files that are only needed until the fit is finished."""
-DENSE = "dense"
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,11 @@ class Fit:
             raise InputError(f"{self.data.task.name} has no labelled dev examples to choose the best model by")
         return self.encoder(self.data.dev)
 
+    @cached_property
+    def test(self) -> Tokenized | None:
+        """The examples that only the chosen model is evaluated on, tokenized; None if there are none."""
+        return self.encoder(self.data.test) if self.data.test is not None and len(self.data.test) else None
+
     def metrics(self, model: Any, encoded: Tokenized, examples: Examples) -> dict[str, float]:
         """Return a model's metrics on a split; all processes call it together."""
         return scores(self.data.task, logits_for(model, encoded, self.processes), examples.targets or ())
@@ -196,15 +201,24 @@ class Fit:
     def dense(self) -> Dense:
         """Fit the dense model on the packed engine and write it as an ordinary Hugging Face model, or reuse it."""
         if self.given is not None:
-            return Dense(self.given, None)
+            return Dense(self.given, None, passes_in(Path(self.given.source), self.data.fingerprint))
         model = self.backbone.load(self.settings.seed)
         # Speed-ups are timed on the device that it will be trained on.
         model.to(self.processes.device)
         self.processes.main_only(lambda: refuse_impossible(self.settings, self._table_inputs(), model))
-        folder = self.folder / DENSE
-        record = self.train_into(folder, replace(self.job("dense", self.backbone.packed(model)), saved=model))
+        return self._dense_into(self.folder / DENSE, model, self.job("dense", self.backbone.packed(model)))
+
+    def dense_equal(self, passes: float) -> Dense:
+        """Fit the dense model in one schedule of as many passes as another model had in all its stages, or reuse it."""
+        model = self.backbone.load(self.settings.seed)
+        job = self.job(f"dense, {passes:g} passes", self.backbone.packed(model))
+        job = replace(job, recipe=replace(self.recipe, epochs=passes))
+        return self._dense_into(self.folder / DENSE_EQUAL, model, job)
+
+    def _dense_into(self, folder: Path, model: Any, job: TrainingJob) -> Dense:
+        record = self.train_into(folder, replace(job, saved=model))
         fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
-        return Dense(fitted, record, self.recipe.epochs)
+        return Dense(fitted, record, job.recipe.epochs)
 
     def hashed(self, hash: str, dense: Dense | None, folder: Path, teacher: Dense | None = None) -> Candidate:
         """Fit a model with exits by a hash into a folder.

@@ -5,9 +5,9 @@ from hashee.data.task_types.classification import Classification
 from hashee.data.task_types.multi_label import MultiLabel
 from hashee.data.task_types.regression import Regression
 from hashee.data.task_types.tagging import Tagging
-from hashee.data.task_types.task_type import TaskType
+from hashee.data.task_types.task_type import Agreement, TaskType
 
-__all__ = ["TASK_TYPES", "TaskType", "type_of"]
+__all__ = ["TASK_TYPES", "Agreement", "TaskType", "type_of"]
 
 _TYPES: tuple[TaskType, ...] = (Classification(), Regression(), MultiLabel(), Tagging())
 

@@ -12,7 +12,7 @@ from hashee.data.registry import Layout
 from hashee.data.targets import LabelIds, refuse_unknown, sorted_names
 from hashee.data.task import Kind, Target, Task
 from hashee.data.task_types.checks import as_number, label_ids, one_axis, sklearn_metrics, unfit_prediction
-from hashee.data.task_types.losses import cross_entropy, divergence
+from hashee.data.task_types.losses import cross_entropy, divergence, least_probability, mean_cross_entropy
 from hashee.data.task_types.task_type import Array, Parts, TaskType
 from hashee.errors import InputError
 
@@ -51,7 +51,7 @@ class Classification(TaskType):
     head = "ForSequenceClassification"
     problem_type = "single_label_classification"
     target_name = "class"
-    one_class = True
+    one_decision = True
     metrics = {
         "accuracy": _accuracy,
         "accuracy_and_f1": _accuracy_and_f1,
@@ -101,6 +101,18 @@ class Classification(TaskType):
     def checked(self, task: Task, values: Any, what: str) -> Any:
         """Return (examples,) ids of classes."""
         return label_ids(task, one_axis(values, what, "the id of a class"), what)
+
+    def example_loss(self, logits: Array, target: Any) -> float:
+        """Return the cross-entropy."""
+        return mean_cross_entropy(logits[None], np.array([target]))
+
+    def confidence(self, logits: Array) -> float | None:
+        """Return the probability of the predicted class."""
+        return least_probability(logits[None])
+
+    def names(self, task: Task, text: Any, target: Any, prediction: Any) -> tuple[str, str]:
+        """Return the names of both classes."""
+        return task.labels[target], task.labels[prediction]
 
     def submission_field(self, task: Task, index: int, prediction: Any, names: bool) -> str:
         """Return the name or the number of a class."""

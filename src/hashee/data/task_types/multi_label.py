@@ -94,6 +94,23 @@ class MultiLabel(TaskType):
             )
         return array.astype(np.int64)
 
+    def example_loss(self, logits: Array, target: Any) -> float:
+        """Return the binary cross-entropy, averaged over the labels."""
+        signs = 2 * np.asarray(target) - 1
+        return float(np.logaddexp(0, -signs * logits.astype(np.float64)).mean())
+
+    def confidence(self, logits: Array) -> float | None:
+        """Return the probability of the least certain label."""
+        return float(np.exp(-np.logaddexp(0, -np.abs(logits.astype(np.float64)))).min())
+
+    def names(self, task: Task, text: Any, target: Any, prediction: Any) -> tuple[str, str]:
+        """Return the labels that apply, with commas."""
+        return _applying(task, target), _applying(task, prediction)
+
+
+def _applying(task: Task, row: Sequence[int]) -> str:
+    return ", ".join(name for name, applies in zip(task.labels, row, strict=True) if applies) or "none"
+
 
 def _zeros_and_ones(rows: Rows, task: Task) -> list[Target]:
     assert rows.labels is not None

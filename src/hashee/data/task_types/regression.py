@@ -11,7 +11,7 @@ from hashee.data.reading import Rows
 from hashee.data.registry import Layout
 from hashee.data.task import Kind, Target, Task
 from hashee.data.task_types.checks import as_number, one_axis, unfit_prediction
-from hashee.data.task_types.task_type import Array, Parts, TaskType
+from hashee.data.task_types.task_type import Agreement, Array, Parts, TaskType
 from hashee.errors import InputError
 from hashee.packages import require
 
@@ -51,7 +51,8 @@ class Regression(TaskType):
     head = "ForSequenceClassification"
     problem_type = "regression"
     target_name = "score"
-    one_score = True
+    named_outputs = False
+    right_or_wrong = False
     metrics = {"pearson": _pearson, "spearman": _spearman, "pearson_and_spearman": _pearson_and_spearman}
 
     def label_names(self, rows: Rows) -> tuple[str, ...]:
@@ -97,6 +98,27 @@ class Regression(TaskType):
             index = int(np.flatnonzero(~np.isfinite(array))[0])
             raise InputError(f"{what} {index} of {task.name} is not a finite number")
         return array
+
+    def example_loss(self, logits: Array, target: Any) -> float:
+        """Return the absolute error."""
+        return float(abs(float(logits[0]) - target))
+
+    def confidence(self, logits: Array) -> float | None:
+        """Return None: scores have no probability."""
+        return None
+
+    def agreement(self, predictions: Sequence[Any], others: Sequence[Any]) -> Agreement:
+        """Return Pearson's correlation, 0 where one model always predicts the same."""
+        one, other = np.asarray(predictions, dtype=np.float64), np.asarray(others, dtype=np.float64)
+        if np.array_equal(one, other):
+            return Agreement("pearson", 1.0)
+        if np.ptp(one) == 0 or np.ptp(other) == 0:
+            return Agreement("pearson", 0.0)
+        return Agreement("pearson", float(np.corrcoef(one, other)[0, 1]))
+
+    def names(self, task: Task, text: Any, target: Any, prediction: Any) -> tuple[str, str]:
+        """Return both scores with three digits."""
+        return f"{target:.3g}", f"{prediction:.3g}"
 
     def submission_field(self, task: Task, index: int, prediction: Any, names: bool) -> str:
         """Return a score with three decimals."""

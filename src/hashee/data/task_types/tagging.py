@@ -11,8 +11,8 @@ from hashee.data.spans import is_bio, span_counts
 from hashee.data.targets import LabelIds, refuse_other_than_lists, refuse_unknown, sorted_names
 from hashee.data.task import Kind, Target, Task
 from hashee.data.task_types.checks import label_ids, one_axis, precision_recall_f1
-from hashee.data.task_types.losses import cross_entropy, divergence
-from hashee.data.task_types.task_type import Array, Parts, TaskType
+from hashee.data.task_types.losses import cross_entropy, divergence, least_probability, mean_cross_entropy
+from hashee.data.task_types.task_type import Agreement, Array, Parts, TaskType
 from hashee.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,3 +102,23 @@ class Tagging(TaskType):
     def checked(self, task: Task, values: Any, what: str) -> Any:
         """Return (words,) ids of tags for each example."""
         return [label_ids(task, one_axis(value, what, "the ids of its tags"), what) for value in values]
+
+    def example_loss(self, logits: Array, target: Any) -> float:
+        """Return the mean cross-entropy of the words that the model saw."""
+        return mean_cross_entropy(logits, np.asarray(target))
+
+    def confidence(self, logits: Array) -> float | None:
+        """Return the probability of the least certain tag; None if the model saw no word."""
+        return least_probability(logits)
+
+    def agreement(self, predictions: Sequence[Any], others: Sequence[Any]) -> Agreement:
+        """Return the share of words with equal tags."""
+        words, other_words = ([tag for tags in each for tag in tags] for each in (predictions, others))
+        return super().agreement(words, other_words)
+
+    def names(self, task: Task, text: Any, target: Any, prediction: Any) -> tuple[str, str]:
+        """Return the words whose tags differ, each with its tag."""
+        differ = [(word, *tags) for word, *tags in zip(text, target, prediction, strict=True) if tags[0] != tags[1]]
+        gold = " ".join(f"{word}/{task.labels[tag]}" for word, tag, _ in differ)
+        predicted = " ".join(f"{word}/{task.labels[tag]}" for word, _, tag in differ)
+        return gold or "none differs", predicted or "none differs"

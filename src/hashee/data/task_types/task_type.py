@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from numpy.typing import NDArray
@@ -21,6 +22,15 @@ ComputeMetric: TypeAlias = Callable[[Task, Any, Any], Parts]
 """(task, predictions, targets) -> parts; both as `TaskType.checked` returns them."""
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How far the predictions of two models are the same."""
+
+    metric: str
+    """`equal predictions` as a share, or for scores `pearson`."""
+    value: float
+
+
 class TaskType(ABC):
     """What differs between classification, multi-label classification, regression and tagging."""
 
@@ -37,10 +47,12 @@ class TaskType(ABC):
     """Every metric of such tasks by name."""
     tags_words: ClassVar[bool] = False
     """Whether the words of a text have targets of their own, rather than the text."""
-    one_class: ClassVar[bool] = False
-    """Whether each text has one distribution over classes, which a model may be more or less sure of."""
-    one_score: ClassVar[bool] = False
-    """Whether each text has one number."""
+    named_outputs: ClassVar[bool] = True
+    """Whether each output of a model stands for a label; a score is the only output and has no name."""
+    right_or_wrong: ClassVar[bool] = True
+    """Whether a prediction is right or wrong, rather than more or less off."""
+    one_decision: ClassVar[bool] = False
+    """Whether a prediction is one choice, so that errors can be ordered by how confident it was."""
 
     def __repr__(self) -> str:
         # Fingerprints of trainings hold objectives, which hold types.
@@ -118,6 +130,26 @@ class TaskType(ABC):
     @abstractmethod
     def checked(self, task: Task, values: Any, what: str) -> Any:
         """Return predictions or targets as metrics take them, or refuse them. what: `prediction` or `target`."""
+
+    @abstractmethod
+    def example_loss(self, logits: Array, target: Any) -> float:
+        """Return how far the prediction for one example is off. logits: (labels,), or for tags (words, labels)."""
+
+    @abstractmethod
+    def confidence(self, logits: Array) -> float | None:
+        """Return the probability that a model gives to its prediction, the least of several; None where it has none.
+
+        logits: (labels,), or for tags (words, labels).
+        """
+
+    def agreement(self, predictions: Sequence[Any], others: Sequence[Any]) -> Agreement:
+        """Compare two models' predictions for the same examples: the share of equal ones."""
+        equal = sum(one == other for one, other in zip(predictions, others, strict=True))
+        return Agreement("equal predictions", equal / max(len(predictions), 1))
+
+    @abstractmethod
+    def names(self, task: Task, text: Any, target: Any, prediction: Any) -> tuple[str, str]:
+        """Return the target and the prediction for a text as reports show them."""
 
     def submission_field(self, task: Task, index: int, prediction: Any, names: bool) -> str:
         """Return a prediction as leaderboards take it. names: classes by name rather than number."""

@@ -27,7 +27,7 @@ class Berxit(EarlyExit):
         model = fit.backbone.packed(fit.backbone.load(fit.settings.seed))
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), new_certainty(model))
         last = TargetLoss(type_of(fit.data.task))
-        certainty = CertaintyLoss(classes=type_of(fit.data.task).one_class)
+        certainty = CertaintyLoss(classes=type_of(fit.data.task).one_decision)
         # The paper sums the losses of all exits; a mean keeps the rate of the recipe.
         together = WeightedSum(((1.0, ExitLosses(last)), (1.0, certainty)))
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)

@@ -63,7 +63,7 @@ class Cascade:
 
     def refusal(self, task: Task) -> str | None:
         """Refuse tasks of which a text has no one distribution over classes."""
-        if type_of(task).one_class:
+        if type_of(task).one_decision:
             return None
         return f"{self.name} needs one class for each text to be sure of; {task.name} is {task.kind}"
 

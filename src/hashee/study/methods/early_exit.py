@@ -45,7 +45,7 @@ class EarlyExit(ABC):
     def refusal(self, task: Task) -> str | None:
         """Refuse tasks of which a sequence has no one distribution over classes."""
         task_type = type_of(task)
-        if task_type.one_class or (task_type.one_score and self.for_scores):
+        if task_type.one_decision or (not task_type.right_or_wrong and self.for_scores):
             return None
         return f"{self.name} needs one class for each text to be sure of; {task.name} is {task.kind}"
 

@@ -29,7 +29,7 @@ class Pabee(EarlyExit):
         """Train encoder and classifiers together, for as many passes as others take in two stages."""
         model = fit.backbone.packed(fit.backbone.load(fit.settings.seed))
         tolerance = None
-        if type_of(fit.data.task).one_score:
+        if not type_of(fit.data.task).right_or_wrong:
             tolerance = SAME * float(np.std(np.asarray(fit.data.train.targets, dtype=float)))
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), tolerance=tolerance)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), by_depth=True)

@@ -54,7 +54,7 @@ class FitSettings:
     unlabelled_limit: Annotated[int | None, "Use so many of them only."] = None
 
     backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED
-    depth: Annotated[int | str | None, "Layers to keep, or auto: chosen on dev; default: all."] = None
+    depth: Annotated[int | str | None, "Layers to keep, or auto; default: all."] = None
     hash: Annotated[str, "Exit table: auto, frequency, mi, clustered, random, importance."] = "auto"
     speedup: Annotated[float | None, "Times cheaper than the whole backbone."] = None
     speedup_by: Annotated[str, "--speedup by macs or time."] = MACS

@@ -69,8 +69,8 @@ class FitSettings:
 
     method: Annotated[str, "How the model is made cheaper."] = "hash-exits"
     warm_start: Annotated[bool, "Start from the dense model."] = True
-    dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
-    compare_dense: Annotated[bool, "Fit one for as many passes, to compare."] = False
+    dense: Annotated[Path | None, "A fitted dense model."] = None
+    compare_dense: Annotated[bool, "Fit one as long, to compare."] = False
     distill: Annotated[float, "Its weight in loss."] = 0.0
     temperature: Annotated[float, "Softens its logits."] = 2.0
     distill_hidden: Annotated[float, "Weight of its hidden states."] = 0.0

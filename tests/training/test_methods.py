@@ -1,12 +1,13 @@
 """A method is one class and one registration: what it builds, trains, predicts and costs is its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fitting_data import make_data
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 from hashee.data import Task
@@ -40,6 +41,9 @@ class Truncated:
 
     def knobs(self, model: Any) -> Sequence[float]:
         return (float(model.config.num_hidden_layers),)
+
+    def run(self, model: Any, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        return model(**inputs).logits  # type: ignore[no-any-return]
 
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
         never = ExitTable.never(model.config.vocab_size, int(knob))

@@ -82,6 +82,11 @@ STUDY.add_commands(
             "hashee.cli.study:run_all",
             "Run what is missing or stale of a file of runs; start it again at any time, and it goes on.",
         ),
+        DeferredCommand(
+            "clock",
+            "hashee.cli.study:clock",
+            "Time methods side by side on the same texts, transformers among them, with the models that runs kept.",
+        ),
         DeferredCommand("table", "hashee.cli.study:table", "Print a table of the paper with its figures beside ours."),
         DeferredCommand("figure", "hashee.cli.study:figure", "Draw a figure of the paper from result files."),
         DeferredCommand("list", "hashee.cli.study:list_all", "List methods, tables and figures."),

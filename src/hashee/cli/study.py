@@ -2,7 +2,8 @@
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +16,14 @@ from hashee.cost.threads import wait_passively
 from hashee.errors import HasheeError, InputError
 
 if TYPE_CHECKING:
+    from hashee.study.clocks import Clocks
     from hashee.study.results import RunResult
     from hashee.study.run import Experiment
 
 OUTPUT = Path("results/study")
 CLOCKS, FLOPS = "clocks.json", "flops.json"
 """Files in the folder of results that are not of one run."""
+KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep models too, which `study clock` times.")]
 Results = Annotated[Path, typer.Option(help="Folder of result files.")]
 
 
@@ -35,6 +38,7 @@ def run(
     max_length: Annotated[int | None, typer.Option(help="Tokens of a text at the most.", min=3)] = None,
     speedup: Annotated[float | None, typer.Option(help="For methods with tables: only this one.", min=1)] = None,
     threads: Annotated[int | None, typer.Option(help="Threads; default: the usable cores.", min=1)] = None,
+    keep_models: KeepModels = False,
     as_json: AsJson = False,
 ) -> None:
     """Run methods on a task, each over its whole curve, and write one result file per run."""
@@ -45,7 +49,7 @@ def run(
     settings = {name: value for name, value in given.items() if value is not None}
     limits = {} if limit is None else {"train": limit}
     block = Block([task], method, [backbone], seeds, limits, settings)
-    _run(block.experiments(), output, 1, threads, as_json)
+    _run(block.experiments(), RunOptions(output, 1, threads, keep_models, as_json))
 
 
 def run_all(
@@ -53,6 +57,7 @@ def run_all(
     output: Annotated[Path | None, typer.Option(help="Folder for result files; default: the file's.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of a single process.", min=1)] = None,
+    keep_models: KeepModels = False,
     as_json: AsJson = False,
 ) -> None:
     """Run what is missing or stale of a file of runs; start it again at any time, and it goes on."""
@@ -60,7 +65,47 @@ def run_all(
     from hashee.study.grid import read_grid
 
     grid = read_grid(config)
-    _run(grid.experiments(), output or grid.output, jobs, threads, as_json)
+    _run(grid.experiments(), RunOptions(output or grid.output, jobs, threads, keep_models, as_json))
+
+
+def clock(
+    task: Annotated[list[str] | None, typer.Option(help="snli or imdb; default: both.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Repeat for more; default: those of the paper.")] = None,
+    batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
+    speedup: Annotated[float, typer.Option(help="Executed speed-up at which methods are timed.", min=1)] = 3.0,
+    rounds: Annotated[int, typer.Option(help="Timed rounds, in which methods take turns.", min=1)] = 5,
+    texts: Annotated[int, typer.Option(help="Test texts that are timed.", min=1)] = 512,
+    backbone: Annotated[str, typer.Option(help="Backbone of the runs whose models are timed.")] = "minilm",
+    seed: Annotated[int, typer.Option(help="Seed of these runs.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Threads; default: the usable cores.", min=1)] = None,
+    results: Results = OUTPUT,
+    output: Annotated[Path | None, typer.Option(help="File for the times; default: clocks.json in RESULTS.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time methods side by side on the same texts, transformers among them, with the models that runs kept."""
+    from hashee.bench.progress import shown_progress
+    from hashee.cost.threads import torch_threads
+    from hashee.hf.pretrained import quiet_transformers
+    from hashee.study import clocking
+
+    given: dict[str, Any] = {"tasks": task, "methods": method, "batch_sizes": batch_size}
+    given = {name: tuple(values) for name, values in given.items() if values}
+    settings = clocking.ClockSettings(
+        results, backbone=backbone, seed=seed, speedup=speedup, rounds=rounds, texts=texts, **given
+    )
+    path = output or results / CLOCKS
+    clocks = None
+    with quiet_transformers(), torch_threads(threads), shown_progress(Console(stderr=True)) as report:
+        for clocks in clocking.clock(settings, report, lambda line: print(line, file=sys.stderr, flush=True)):
+            # Hours of measuring should survive an interruption.
+            clocks.write(path)
+    assert clocks is not None  # there is a task and a batch size
+    if as_json:
+        print(json.dumps(asdict(clocks), allow_nan=False))
+    else:
+        for each in times_of(clocks):
+            Console().print(each)
+        Console().print(f"written to {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def table(
@@ -114,7 +159,18 @@ def list_all(as_json: AsJson = False) -> None:
         print(f"{title}: {', '.join(each)}")
 
 
-def _run(experiments: "list[Experiment]", output: Path, jobs: int, threads: int | None, as_json: bool) -> None:
+@dataclass(frozen=True)
+class RunOptions:
+    """How experiments are run, and how their results are shown."""
+
+    output: Path
+    jobs: int
+    threads: int | None
+    keep_models: bool
+    as_json: bool
+
+
+def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
     """Run experiments, say after each what came out, and fail if any did."""
     from hashee.cost.threads import torch_threads
     from hashee.hf.pretrained import quiet_transformers
@@ -127,14 +183,14 @@ def _run(experiments: "list[Experiment]", output: Path, jobs: int, threads: int 
         if isinstance(outcome, HasheeError):
             failures.append(f"{experiment.name}: {outcome}")
             print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
-        elif as_json:
+        elif options.as_json:
             print(json.dumps(asdict(outcome), allow_nan=False), flush=True)
         else:
-            Console().print(summary(outcome, output))
+            Console().print(summary(outcome, options.output))
 
     try:
-        with quiet_transformers(), torch_threads(threads):
-            grid.run_all(experiments, output, report, jobs)
+        with quiet_transformers(), torch_threads(options.threads):
+            grid.run_all(experiments, options.output, report, options.jobs, options.keep_models)
     except STOPS as error:
         stopped = as_stopped(error)
         print(f"{stopped.reason}; the same command goes on where it stopped", file=sys.stderr)
@@ -158,6 +214,27 @@ def summary(result: "RunResult", output: Path) -> Any:
         cells = (f"{point.knob:g}", f"{point.dev:.4f}", test, f"{point.speedup:.2f}x", f"{point.paper_speedup:.2f}x")
         shown.add_row(*cells)
     return shown
+
+
+def times_of(clocks: "Clocks") -> Iterator[Table]:
+    """Yield a table of times for each kind of texts."""
+    from hashee.study.clocking import TRANSFORMERS
+
+    for texts in dict.fromkeys(row.texts for row in clocks.rows):
+        found = clocks.of(texts)
+        rounds = len(found[TRANSFORMERS][0].seconds_per_text)
+        shown = Table(
+            title=f"{texts}: milliseconds per text, median of {rounds} rounds",
+            caption=f"counted: in operations; faster: than transformers, by the clock; {clocks.machine}",
+        )
+        for column in ("method", "quality", "counted", "batch", "ms", "spread", "faster"):
+            shown.add_column(column, justify="left" if column == "method" else "right")
+        for method, rows in found.items():
+            for row, padded in zip(rows, found[TRANSFORMERS], strict=True):
+                about = (method, f"{row.quality:.4f}") if row is rows[0] else ("", "")
+                times = (f"{1000 * row.median:.3f}", f"{row.spread:.0%}", f"{padded.median / row.median:.2f}x")
+                shown.add_row(*about, f"{row.speedup:.2f}x", str(row.batch), *times, end_section=row is rows[-1])
+        yield shown
 
 
 def _results(folder: Path) -> "list[RunResult]":

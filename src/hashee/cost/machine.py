@@ -11,6 +11,8 @@ from typing import Any
 
 from hashee.cost.threads import usable_cores as usable_cores  # noqa: PLC0414  # imported from here, too
 
+INSTRUCTION_SETS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve")
+"""Those that matter to matrix products, as /proc/cpuinfo calls them."""
 PACKAGES = ("hashee", "torch", "transformers", "numpy", "onnxruntime", "openvino", "nncf", "sentence-transformers")
 
 
@@ -39,13 +41,24 @@ def memory_mb(field: str) -> float | None:
     return None
 
 
+def instruction_sets() -> str:
+    """Return the vector instructions of the processor, such as `avx2 avx512f`; empty if the system does not say."""
+    found = (_cpu_field("flags") or _cpu_field("Features") or "").split()
+    return " ".join(name for name in INSTRUCTION_SETS if name in found)
+
+
 def _cpu_model() -> str:
+    return _cpu_field("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_field(name: str) -> str | None:
+    """Return a field of the first processor in /proc/cpuinfo, if the system has it."""
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
+            if line.startswith(name):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return None
 
 
 def _version(package: str) -> str | None:

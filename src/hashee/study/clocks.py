@@ -1,4 +1,4 @@
-"""The file of measured times: what a text takes by method, texts and batch size."""
+"""The file of measured times: what a text takes by method, texts and batch size; `clocking` measures them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,8 @@ from hashee.files import replaced_atomically
 
 SHORT, LONG = "SNLI", "IMDb"
 """Texts that times are taken with, as in the paper: short and long ones."""
+_SHOWN = ("cpu", "instruction_sets", "cores", "threads")
+"""What a line about a machine says of it; files have more."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,22 @@ class ClockRow:
     batch: int
     seconds_per_text: tuple[float, ...]
     """One for each round; methods take turns in each round."""
+    speedup: float | None = None
+    """Full depth of the backbone / executed multiply-accumulates, counted on the same texts."""
+    quality: float | None = None
+    """On the whole test set, or dev without one, at the same operating point."""
+    knob: float | None = None
+    """Of the operating point."""
 
     @property
     def median(self) -> float:
         """Of the rounds."""
         return median(self.seconds_per_text)
+
+    @property
+    def spread(self) -> float:
+        """(Longest - shortest round) / median."""
+        return (max(self.seconds_per_text) - min(self.seconds_per_text)) / self.median
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,14 @@ class Clocks:
 
     rows: tuple[ClockRow, ...]
     hardware: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    """How they were taken: backbone, texts and their lengths, rounds, warm-up."""
+
+    @property
+    def machine(self) -> str:
+        """The machine in a few words; empty if nothing is known of it."""
+        shown = {name: value for name, value in self.hardware.items() if name in _SHOWN and value not in (None, "")}
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
 
     def of(self, texts: str) -> dict[str, list[ClockRow]]:
         """Return the rows of each method on some texts, small batches first."""
@@ -46,7 +67,7 @@ class Clocks:
         return found
 
     def write(self, path: Path) -> None:
-        """Write {"hardware": ..., "rows": [{"method", "texts", "batch", "seconds_per_text": [...]}]}."""
+        """Write {"hardware", "protocol", "rows": [{"method", "texts", "batch", "seconds_per_text": [...], ...}]}."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_atomically(path) as unfinished:
             unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -56,14 +77,14 @@ def read_clocks(path: Path) -> Clocks:
     """Read a file of measured times."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return Clocks(tuple(_rows(values["rows"])), values.get("hardware", {}))
+        return Clocks(tuple(_rows(values["rows"])), values.get("hardware", {}), values.get("protocol", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no file of measured times ({error})") from None
 
 
 def _rows(values: Iterable[Mapping[str, Any]]) -> Iterable[ClockRow]:
     for value in values:
-        row = ClockRow(value["method"], value["texts"], int(value["batch"]), tuple(value["seconds_per_text"]))
+        row = ClockRow(**{**value, "batch": int(value["batch"]), "seconds_per_text": tuple(value["seconds_per_text"])})
         if row.texts not in (SHORT, LONG) or row.batch < 1:
             raise ValueError(f"texts are {SHORT} or {LONG}, batches at least 1: {row.texts}, {row.batch}")
         if not row.seconds_per_text or min(row.seconds_per_text) <= 0:

@@ -91,21 +91,23 @@ def read_grid(path: Path) -> Grid:
     return Grid(tuple(Block(**row) for row in rows), output)
 
 
-def run_all(experiments: Iterable[Experiment], output: Path, report: Report, jobs: int = 1) -> list[RunResult]:
+def run_all(
+    experiments: Iterable[Experiment], output: Path, report: Report, jobs: int = 1, keep_models: bool = False
+) -> list[RunResult]:
     """Run what is missing or stale. A run that fails is reported and the others go on.
 
-    jobs: processes side by side; runs that share a dense model stay in one of them.
+    jobs: processes side by side; runs that share a dense model stay in one of them. keep_models: for the clock.
     """
     groups: dict[tuple[Any, ...], list[Experiment]] = {}
     for experiment in experiments:
         groups.setdefault((experiment.task, experiment.backbone, experiment.seed), []).append(experiment)
     if jobs == 1:
-        return [result for group in groups.values() for result in _run_group(group, output, report)]
+        return [result for group in groups.values() for result in _run_group(group, output, report, keep_models)]
     found: list[RunResult] = []
     # Forked processes would inherit torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running = {pool.submit(_outcomes_of, group, output): group for group in groups.values()}
+        running = {pool.submit(_outcomes_of, group, output, keep_models): group for group in groups.values()}
         for done in as_completed(running):
             for experiment, outcome in done.result():
                 report(experiment, outcome)
@@ -113,19 +115,21 @@ def run_all(experiments: Iterable[Experiment], output: Path, report: Report, job
     return found
 
 
-def _outcomes_of(group: list[Experiment], output: Path) -> list[tuple[Experiment, RunResult | HasheeError]]:
+def _outcomes_of(
+    group: list[Experiment], output: Path, keep_models: bool
+) -> list[tuple[Experiment, RunResult | HasheeError]]:
     """Run a group in a process of its own, on one thread."""
     outcomes: list[tuple[Experiment, RunResult | HasheeError]] = []
     with quiet_transformers(), torch_threads(1):
-        _run_group(group, output, lambda experiment, outcome: outcomes.append((experiment, outcome)))
+        _run_group(group, output, lambda experiment, outcome: outcomes.append((experiment, outcome)), keep_models)
     return outcomes
 
 
-def _run_group(group: list[Experiment], output: Path, report: Report) -> list[RunResult]:
+def _run_group(group: list[Experiment], output: Path, report: Report, keep_models: bool) -> list[RunResult]:
     found = []
     for experiment in group:
         try:
-            result = run_experiment(experiment, output)
+            result = run_experiment(experiment, output, keep_models)
         except HasheeError as error:
             report(experiment, error)
         else:

@@ -9,6 +9,8 @@ from typing import Any
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
 
+WORK = "work"
+"""Folder of models below that of results."""
 _SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps")
 """Settings of how long and how fast is trained, which do not make another method."""
 
@@ -30,6 +32,8 @@ class OperatingPoint:
     """Full depth of the backbone / the paper's count."""
     candidate: str = ""
     """Which of the method's models it is, where it has several."""
+    model: str = ""
+    """Folder of that model below the run's work folder; it is there if models were kept."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,15 @@ class RunResult:
             f"-{name}" if isinstance(value, str) and "/" in value else f"-{name}{value}"
             for name, value in sorted(told.items())
         )
+
+    @property
+    def work(self) -> Path:
+        """Where models lie below the folder of results; methods with the same task, backbone and seed share it."""
+        return Path(WORK) / f"{self.task}-{self.backbone}-seed{self.seed}"
+
+    def has_models(self, folder: Path) -> bool:
+        """Whether the models of all points were kept and are still there. folder: of results."""
+        return all(point.model and (folder / self.work / point.model).is_dir() for point in self.curve)
 
     def write(self, folder: Path) -> Path:
         """Write the file whole or not at all, and return where."""

@@ -1,6 +1,7 @@
 """One run of the study: train a method, sweep its knob on dev and test, write the result."""
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ from hashee.training.settings import FitSettings
 from hashee.training.stages import WORK, Candidate, Choice, Fit
 
 __all__ = ["METHODS", "Experiment", "run_experiment"]
+
+KEPT = "kept"
+"""File in a work folder whose models are not deleted."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +65,24 @@ class Experiment:
 def run_experiment(experiment: Experiment, output: Path, keep_models: bool = False) -> RunResult:
     """Run an experiment and write its result below a folder, unless it is there and not stale.
 
-    Models lie in OUTPUT/work; the dense model there serves all methods of the same task, backbone and seed.
+    Models lie in OUTPUT/work; the dense model there serves all methods of the same task, backbone and seed. Where
+    models were kept once, later runs keep theirs too; without models to keep, a result that is there is made again.
     """
     method = method_named(experiment.method)
     data = study_data(experiment.task, experiment.limits)
     result = _empty(experiment, data, method)
     done = output / result.path
-    if done.exists() and (known := read_result(done)).fingerprint == result.fingerprint:
+    known = read_result(done) if done.exists() else None
+    if known is not None and known.fingerprint == result.fingerprint and (not keep_models or known.has_models(output)):
         return known
     result = replace(result, not_applicable=method.refusal(data.task))
     if result.not_applicable is None:
-        work = output / WORK / f"{result.task}-{result.backbone}-seed{experiment.seed}"
+        work = output / result.work
         with _alone(work):
             result = _measured(experiment, data, method, result, work)
-            if not keep_models:
+            if keep_models:
+                (work / KEPT).touch()
+            elif not (work / KEPT).exists():
                 _drop_models(work / WORK)
     result.write(output)
     return result
@@ -156,6 +164,7 @@ def _points(
             speedup=full_depth / executed,
             paper_speedup=full_depth / paper,
             candidate=candidate.hash,
+            model=os.path.relpath(candidate.folder, fit.folder),
         )
 
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from hashee.cost.macs import dense_macs
 from hashee.data import Task
 from hashee.data.tokenized import Tokenized
@@ -51,6 +53,11 @@ class HashExits:
     def knobs(self, model: Any) -> Sequence[float]:
         """Return the speed-up that the table was solved for."""
         return (float(model.exit_table.parameters.get("speedup", OWN_COST)),)
+
+    def run(self, model: Any, inputs: Mapping[str, Tensor], knob: float = OWN_COST) -> Tensor:
+        """Run the packed engine; tokens exit by the table."""
+        logits: Tensor = model(**inputs).logits
+        return logits
 
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float = OWN_COST) -> Predictions:
         """Run batches of like cost on the packed engine; the table has fixed what each text costs."""

@@ -1,8 +1,10 @@
 """What a method is: what it builds and trains in which stages, how it predicts, and what each prediction costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+from torch import Tensor
 
 from hashee.data import Task
 from hashee.data.tokenized import Tokenized
@@ -36,8 +38,14 @@ class Method(Protocol):
     def knobs(self, model: Any) -> Sequence[float]:
         """Return the operating points that a model is compared at, the most costly first."""
 
+    def run(self, model: Any, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        """Return the logits of a batch at an operating point as it runs in use: sequences may leave on the way.
+
+        inputs: (batch, longest) each. Returns (batch, labels), or (batch, longest, labels) for tags.
+        """
+
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
-        """Predict at an operating point as it runs in use; processes share the work."""
+        """Predict examples at an operating point in batches that `run`; processes share the work."""
 
     def sweep(
         self, model: Any, tokenized: Tokenized, processes: Processes, knobs: Sequence[float]

@@ -14,7 +14,9 @@ _NAMES = {SHORT: "short texts (SNLI)", LONG: "long texts (IMDb)"}
 def inference_time(results: list[RunResult], options: ReportOptions) -> Any:
     """Draw a line for each method, the median of its rounds, with the spread of the rounds as bars."""
     if not options.clocks.exists():
-        raise InputError(f"there is no file {options.clocks} of measured times; measure them first")
+        raise InputError(
+            f"there is no file {options.clocks} of measured times; measure them first with `hashee study clock`"
+        )
     clocks = read_clocks(options.clocks)
     kinds = [texts for texts in (SHORT, LONG) if clocks.of(texts)]
     if not kinds:
@@ -41,8 +43,7 @@ def inference_time(results: list[RunResult], options: ReportOptions) -> Any:
         heading(axes, _NAMES[texts])
     all_axes[0].set_ylabel("milliseconds per text")
     legend_beside(figure, all_axes[0])
-    hardware = ", ".join(f"{name} {value}" for name, value in clocks.hardware.items())
-    note(figure, f"median and range of rounds; {hardware}" if hardware else "median and range of rounds")
+    note(figure, "; ".join(filter(None, ("median and range of rounds", clocks.machine))))
     return figure
 
 

@@ -44,6 +44,7 @@ class Look:
 _DASHED, _DOTTED, _MIXED = (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5))
 # Okabe and Ito's colours, which those who are colour-blind can tell apart; filled markers are tables, thick lines ours.
 LOOKS = {
+    "transformers": Look("transformers, padded", "#5F5F5F", "o", _DASHED),
     "dense": Look("dense", "#000000", "*", size=13),
     "first-layers": Look("first layers", "#000000", "D", _DASHED),
     "distilbert": Look("DistilBERT", "#5F5F5F", "s", _DOTTED),

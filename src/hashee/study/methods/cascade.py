@@ -113,8 +113,12 @@ class Cascade:
         """Return thresholds from one that nobody reaches to one that everybody does."""
         return THRESHOLDS
 
+    def run(self, model: CascadeModel, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        """Run the large model on the texts of a batch that the small one is not sure enough of."""
+        return model.leave(inputs, knob)[0]
+
     def predict(self, model: CascadeModel, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
-        """Run the large model on the texts of each batch that the small one is not sure enough of."""
+        """Run batches of like cost, and count the models that each text passed."""
 
         def run(inputs: Mapping[str, Tensor]) -> list[tuple[Array, int]]:
             logits, passed = model.leave(inputs, knob)

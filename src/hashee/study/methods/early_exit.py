@@ -53,8 +53,12 @@ class EarlyExit(ABC):
         """Return the model with its classifiers."""
         return MultiExitModel.from_folder(folder)
 
-    def predict(self, model: MultiExitModel, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
+    def run(self, model: MultiExitModel, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
         """Let sequences leave the batch as soon as the rule lets them."""
+        return model.leave(inputs, self.rule(model, knob))[0]
+
+    def predict(self, model: MultiExitModel, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
+        """Run batches of like cost, and count each sequence up to the layer at which it left."""
         rule = self.rule(model, knob)
 
         def run(inputs: Mapping[str, Tensor]) -> list[tuple[Array, int]]:

@@ -1,8 +1,10 @@
 """HeadPrune (Michel et al., NeurIPS 2019): the heads that matter least to the loss are removed, the rest fine-tuned."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from torch import Tensor
 
 from hashee.data import Task
 from hashee.data.task_types import type_of
@@ -50,6 +52,11 @@ class HeadPrune:
     def knobs(self, model: PrunedModel) -> Sequence[float]:
         """Return the share of the heads that are left."""
         return (model.share,)
+
+    def run(self, model: PrunedModel, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        """Run all layers with the heads that are left."""
+        logits: Tensor = model(**inputs).logits
+        return logits
 
     def predict(self, model: PrunedModel, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
         """Run all layers with the heads that are left, without padding."""

@@ -1,9 +1,11 @@
 """What methods share whose models run all of their layers for every text: a depth is one operating point."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from hashee.data import Task
 from hashee.data.tokenized import Tokenized
@@ -34,6 +36,10 @@ class Static(ABC):
     def knobs(self, model: Any) -> Sequence[float]:
         """Return the layers that the model has."""
         return (float(model.exit_table.num_layers),)
+
+    def run(self, model: Any, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        """Run all layers that the model has."""
+        return HashExits().run(model, inputs)
 
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
         """Run all layers that the model has, without padding."""

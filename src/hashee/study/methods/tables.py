@@ -1,9 +1,11 @@
 """HashEE (Sun et al., 2022) with every table of the paper, and with tables by importance, from layer 1 and from 0."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from hashee.data import Task
 from hashee.data.task_types import type_of
@@ -66,6 +68,10 @@ class HashTable:
     def knobs(self, model: Any) -> Sequence[float]:
         """Return the speed-up that the table was solved for."""
         return HashExits().knobs(model)
+
+    def run(self, model: Any, inputs: Mapping[str, Tensor], knob: float) -> Tensor:
+        """Run the packed engine; tokens exit by the table."""
+        return HashExits().run(model, inputs, knob)
 
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float) -> Predictions:
         """Run batches of like cost on the packed engine."""

@@ -26,9 +26,9 @@ def max_speed(results: list[RunResult], options: ReportOptions) -> Table:
         f"paper: {MAX_SPEED.label}, one RTX 3090",
     ]
     if clocks.hardware:
-        notes.append("ours: " + ", ".join(f"{name} {value}" for name, value in clocks.hardware.items()))
+        notes.append(f"ours: {clocks.machine}")
     else:
-        notes.append(f"ours: there is no file {options.clocks}")
+        notes.append(f"ours: there is no file {options.clocks}; measure with `hashee study clock`")
     columns = (f"{texts}, {source}" for texts in (SHORT, LONG) for source in ("ours", "paper"))
     return Table("Highest throughput", ("method", *columns), tuple(rows), tuple(notes))
 
@@ -39,7 +39,14 @@ def _ours(clocks: Clocks, method: str, texts: str) -> Content:
         return NOT_MEASURED
     best = fastest(rows[method])
     ratio = fastest(rows[BASELINE]).median / best.median if BASELINE in rows else None
-    values = {"source": "ours", "texts_per_second": 1 / best.median, "batch": best.batch, "ratio": ratio}
+    values = {
+        "source": "ours",
+        "texts_per_second": 1 / best.median,
+        "batch": best.batch,
+        "ratio": ratio,
+        "speedup": best.speedup,
+        "quality": best.quality,
+    }
     relative = "" if ratio is None else f" ({ratio:.1f}x)"
     return Cell(f"{1 / best.median:,.0f}{relative}", values)
 

@@ -23,7 +23,7 @@ from hashee.study.cascade import (
 )
 from hashee.study.exit_rules import confidence
 from hashee.study.methods.cascade import THRESHOLDS, Cascade
-from hashee.study.methods.first_layers import FirstLayers
+from hashee.study.methods.first_layers import DENSE
 from hashee.training.backbone import open_backbone
 from hashee.training.method import METHODS
 from hashee.training.outputs import Batch, Outputs
@@ -74,7 +74,7 @@ def test_the_large_model_is_the_dense_baseline_and_is_trained_once(choice: Choic
     fit = choice.fit
     folder = fit.folder / WORK / "dense-4"
     trained = (folder / "stage.json").stat().st_mtime_ns
-    baseline = FirstLayers("dense", (1.0,)).train(fit).best
+    baseline = DENSE.train(fit).best
     assert baseline.folder == folder and (folder / "stage.json").stat().st_mtime_ns == trained
     large = Cascade().open(choice.candidates[0].folder).models[-1]
     np.testing.assert_array_equal(say(large, fit), say(load(folder), fit))

@@ -38,7 +38,7 @@ def write_texts(path: Path, count: int = 40) -> Path:
 def test_only_labelled_examples_count_against_targets(backbone: Path, tmp_path: Path) -> None:
     run = make_fit(backbone, tmp_path, unlabelled=write_texts(tmp_path / "more.jsonl"))
     assert len(run.taught) == len(run.train) + 40 and run.taught.labelled == len(run.train)
-    lesson = run.lesson(run.dense(), first_only=True)
+    lesson = run.lesson(run.dense().packed(), first_only=True)
     labelled, unlabelled = [0, 1], [len(run.train), len(run.train) + 5]
     batch = batch_of(run.taught, [*labelled, *unlabelled])
     assert batch.labelled is not None and batch.labelled.tolist() == [True, True, False, False]
@@ -55,7 +55,7 @@ def test_only_labelled_examples_count_against_targets(backbone: Path, tmp_path: 
 def test_the_teacher_answers_the_added_texts(backbone: Path, tmp_path: Path) -> None:
     run = make_fit(backbone, tmp_path, unlabelled=write_texts(tmp_path / "more.jsonl"), epochs=1)
     dense = run.dense()
-    lesson = run.lesson(dense, first_only=True)
+    lesson = run.lesson(dense.packed(), first_only=True)
     last = len(run.taught) - 1
     batch = batch_of(run.taught, [last])
     assert lesson.teacher is not None

@@ -85,6 +85,7 @@ def fit_each_depth(fit: Fit) -> Choice:
     """
     whole, asked = fit.dense(), fit.settings.speedup or 1.0
     reached = truncation_speedups(fit, whole)
+    teacher = whole.packed() if fit.settings.distillation else None
     fits, candidates = [], []
     for depth in depths_for(asked, reached):
         shallow, hashes = fit.at_depth(depth), fit.settings.hashes
@@ -93,7 +94,7 @@ def fit_each_depth(fit: Fit) -> Choice:
             shallow, hashes = shallow.with_settings(speedup=None), (NEVER,)
         dense = whole if depth == fit.backbone.layers else shallow.dense()
         for hash in hashes:
-            found = shallow.hashed(hash, dense, shallow.folder / WORK / hash, whole)
+            found = shallow.hashed(hash, dense, shallow.folder / WORK / hash, teacher)
             candidates.append(replace(found, hash=f"{hash}, {depth} layers"))
             fits.append(shallow)
     best = Choice(fit, candidates).best

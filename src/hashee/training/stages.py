@@ -45,6 +45,10 @@ class Dense:
     passes: float | None = None
     """Over the training examples; None if it was given, and nobody knows."""
 
+    def packed(self) -> Any:
+        """Return the model with all its layers, on the packed engine."""
+        return self.backbone.packed(self.backbone.load(depth=self.backbone.layers))
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -220,10 +224,10 @@ class Fit:
         fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
         return Dense(fitted, record, job.recipe.epochs)
 
-    def hashed(self, hash: str, dense: Dense | None, folder: Path, teacher: Dense | None = None) -> Candidate:
+    def hashed(self, hash: str, dense: Dense | None, folder: Path, teacher: Any = None) -> Candidate:
         """Fit a model with exits by a hash into a folder.
 
-        dense: the model that it starts from, at its depth; teacher: the one that it follows, if that is another.
+        dense: the model that it starts from, at its depth; teacher: the packed model that it follows, if another.
         """
         made = self.converted(hash, dense, folder, teacher)
         record = self.train_into(folder, self.job(f"hashed by {hash}", made.model, made.lesson), made.lesson.depends)
@@ -235,30 +239,32 @@ class Fit:
             return self.recipe.epochs
         return None if dense.passes is None else dense.passes + self.recipe.epochs
 
-    def converted(self, hash: str, dense: Dense | None, folder: Path, teacher: Dense | None = None) -> Converted:
+    def converted(self, hash: str, dense: Dense | None, folder: Path, teacher: Any = None) -> Converted:
         """Make a table, kept in a folder, and a model with it that starts from the dense one or the backbone."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
         table, seconds = self._table(hash, folder / "table", dense, model)
         hashed = convert(model, table, self.backbone.tokenizer)
-        lesson = self.lesson(teacher or dense, first_only=bool(hashed.hashed_encoder.reads_first_row))
+        if teacher is None and dense is not None and self.settings.distillation:
+            teacher = dense.packed()
+        lesson = self.lesson(teacher, first_only=bool(hashed.hashed_encoder.reads_first_row))
         lesson = replace(lesson, depends={"table": table.fingerprint} | lesson.depends)
         return Converted(hashed, table, seconds, lesson)
 
-    def lesson(self, dense: Dense | None, first_only: bool) -> Lesson:
-        """Return what models are trained for: the labels, and what the settings say of the dense model as a teacher.
+    def lesson(self, teacher: Any, first_only: bool) -> Lesson:
+        """Return what models are trained for: the labels, and as the settings say the outputs of a teacher.
 
-        first_only: the model's head reads the first row of a text and no other.
+        teacher: a packed model, or None; first_only: the model's head reads the first row of a text and no other.
         """
         task_type, distillation = type_of(self.data.task), self.settings.distillation
-        if not distillation or dense is None:
+        if not distillation or teacher is None:
             return Lesson(TargetLoss(task_type), self.train)
         objective = objective_for(task_type, distillation, first_only)
-        teacher, fingerprint = self.teacher(dense, objective)
+        taught_by, fingerprint = self.teacher(teacher, objective)
         depends: dict[str, Any] = {"teacher": fingerprint, "distill": [distillation.logits, distillation.temperature]}
         depends |= {"distill_hidden": distillation.hidden} if distillation.hidden else {}
         depends |= self._about_unlabelled()
-        return Lesson(objective, self.taught, teacher, depends)
+        return Lesson(objective, self.taught, taught_by, depends)
 
     def _table(self, hash: str, folder: Path, dense: Dense | None, model: Any) -> tuple[ExitTable, float]:
         """Return a table, made once for all processes and resumed runs, and the seconds that it took."""
@@ -289,14 +295,12 @@ class Fit:
     def _table_inputs(self, cache: Path | None = None) -> TableInputs:
         return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
 
-    def teacher(self, dense: Dense, objective: Objective) -> tuple[Teacher, str]:
-        """Return the dense model as a teacher, with the outputs that an objective needs, and a fingerprint of it."""
-        # A model that was given may be deeper than what is kept of it; all its layers teach.
-        teacher = dense.backbone.load(depth=dense.backbone.layers)
-        depends = {"weights": weights_fingerprint(teacher), "data": self.data.fingerprint}
+    def teacher(self, model: Any, objective: Objective) -> tuple[Teacher, str]:
+        """Return a packed model as a teacher, with the outputs that an objective needs, and a fingerprint of it."""
+        depends = {"weights": weights_fingerprint(model), "data": self.data.fingerprint}
         depends |= self._about_unlabelled()
         fingerprint = sha256_of_json(depends | {"max_length": self.encoder.max_length})
-        packed = dense.backbone.packed(teacher).to(self.processes.device)
+        packed = model.to(self.processes.device)
         if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
             return RunningTeacher(packed, objective.needs), fingerprint
         path = self.folder / WORK / "teacher.safetensors"

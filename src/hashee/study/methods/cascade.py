@@ -21,7 +21,7 @@ from hashee.errors import InputError
 from hashee.export.loading import load
 from hashee.files import sha256_of_json
 from hashee.study.cascade import CascadeModel, DifficultyMargin, models_passed, shallower, write_cascade
-from hashee.study.methods.first_layers import FirstLayers
+from hashee.study.methods.first_layers import DENSE
 from hashee.tables.table import tokenizer_fingerprint
 from hashee.training.backbone import open_backbone, weights_fingerprint
 from hashee.training.evaluation import Array, Predictions, for_each_example
@@ -72,7 +72,7 @@ class Cascade:
 
         Each of them has as many passes as the one model of another method.
         """
-        large = FirstLayers("dense", (1.0,)).train(fit).best
+        large = DENSE.train(fit).best
         teacher, fingerprint = difficulty_of(fit, large)
         parts = ((1.0, TargetLoss(type_of(fit.data.task))), (self.weight, DifficultyMargin(self.margin)))
         depends = {"teacher": fingerprint, "difficulty": [self.margin, self.weight]}

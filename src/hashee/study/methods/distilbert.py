@@ -7,6 +7,7 @@ there are any. Released DistilBERT checkpoints are backbones like any other: run
 """
 
 from hashee.data.task_types import TaskType, type_of
+from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.static import Static
 from hashee.study.students import depth_at, spread_layers, student_of
 from hashee.training.method import register_method
@@ -47,7 +48,7 @@ class DistilBert(Static):
         chosen = spread_layers(depth, dense.backbone.layers)
         student = fit.backbone.packed(student_of(dense.backbone, chosen, fit.settings.seed))
         objective = distillation_loss(type_of(fit.data.task))
-        teacher, fingerprint = fit.teacher(dense, objective)
+        teacher, fingerprint = fit.teacher(best_dense(fit), objective)
         folder = fit.folder / WORK / f"{self.name}-{depth}"
         lesson = Lesson(objective, fit.taught, teacher, {"teacher": fingerprint, "objective": repr(objective)})
         record = fit.train_into(folder, fit.job(f"{self.name} {depth} layers", student, lesson), lesson.depends)

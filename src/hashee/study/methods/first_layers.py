@@ -1,7 +1,9 @@
 """The first k layers of a pretrained model with a classifier on top; with all of them, the dense model."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from hashee.export.loading import load
 from hashee.study.methods.static import Static
 from hashee.study.students import depth_at
 from hashee.training.method import register_method
@@ -23,17 +25,20 @@ class FirstLayers(Static):
         return sorted({depth_at(share, layers) for share in self.shares}, reverse=True)
 
     def train(self, fit: Fit) -> Choice:
-        """Fine-tune a model of each depth, with as many passes as other methods; from the teacher if there is one."""
-        # With a teacher, its training counts as it does for all that it teaches.
-        taught = bool(fit.settings.distillation) and self.shares != (1.0,)
+        """Fine-tune a model of each depth, with as many passes as other methods; with a teacher, in two stages.
+
+        The second stage starts from the first layers of the dense model, and follows the best one.
+        """
+        taught = bool(fit.settings.distillation) and self is not DENSE
         dense = fit.dense() if taught else None
+        teacher = best_dense(fit) if taught else None
         recipe = fit.recipe if taught else replace(fit.recipe, epochs=2 * fit.recipe.epochs)
         candidates = []
         for depth in self.depths(fit.backbone.layers):
             start = fit.backbone if dense is None else dense.backbone
             packed = fit.backbone.packed(start.load(fit.settings.seed, depth))
             folder = fit.folder / WORK / f"{self.name}-{depth}"
-            lesson = fit.lesson(dense, first_only=bool(packed.hashed_encoder.reads_first_row))
+            lesson = fit.lesson(teacher, first_only=bool(packed.hashed_encoder.reads_first_row))
             job = replace(fit.job(f"first {depth} layers", packed, lesson), recipe=recipe)
             record = fit.train_into(folder, job, lesson.depends)
             passes = fit.passes_after(dense) if taught else recipe.epochs
@@ -41,5 +46,19 @@ class FirstLayers(Static):
         return Choice(fit, candidates, dense=dense)
 
 
+def best_dense(fit: Fit) -> Any:
+    """Return, as a packed model, the better on dev of the dense model that others start from and of the dense baseline.
+
+    It teaches every method that has a teacher. The baseline has as many passes as every method has in all, and is
+    trained once for all methods of a run's folder.
+    """
+    start, baseline = fit.dense(), DENSE.train(fit).best
+    if start.record is None or start.record.dev["score"] >= baseline.score:
+        return start.packed()
+    return load(baseline.folder)
+
+
+DENSE = FirstLayers("dense", (1.0,))
+"""The dense baseline: all layers, and as many passes as the other methods."""
 register_method(FirstLayers())
-register_method(FirstLayers("dense", (1.0,)))
+register_method(DENSE)

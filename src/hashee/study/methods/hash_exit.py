@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hashee.study.exit_rules import ConfidenceAbove, ExitRule
 from hashee.study.methods.early_exit import EarlyExit, mean_over_exits
+from hashee.study.methods.first_layers import best_dense
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
@@ -24,12 +25,13 @@ class HashExit(EarlyExit):
     def train(self, fit: Fit) -> Choice:
         """Fine-tune the dense model; then train a model with a table by importance and all its exits together."""
         dense = fit.dense()
+        teacher = best_dense(fit) if fit.settings.distillation else None
         speedups = SPEEDUPS if fit.settings.speedup is None else (fit.settings.speedup,)
         candidates = []
         for speedup in speedups:
             folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
             at_cost = fit.with_settings(speedup=speedup)
-            hashed = at_cost.converted("importance", dense, folder)
+            hashed = at_cost.converted("importance", dense, folder, teacher)
             exits = MultiExitModel(hashed.model, new_classifiers(hashed.model, fit.backbone.depth - 1))
             lesson = replace(hashed.lesson, objective=ExitLosses(hashed.lesson.objective, by_depth=True))
             job = at_cost.job(f"{self.name} {speedup:g}x", exits, lesson)

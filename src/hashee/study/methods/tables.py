@@ -10,6 +10,7 @@ from torch import Tensor
 from hashee.data import Task
 from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
+from hashee.study.methods.first_layers import best_dense
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import Predictions
 from hashee.training.hash_exits import OWN_COST, HashExits
@@ -45,12 +46,14 @@ class HashTable:
     def train(self, fit: Fit) -> Choice:
         """Fine-tune the dense model; then a model with a table for each speed-up, from the dense one."""
         dense = fit.dense()
+        teacher = best_dense(fit) if fit.settings.distillation else None
         speedups = self.speedups if fit.settings.speedup is None else (fit.settings.speedup,)
         candidates = []
         for speedup in speedups:
             asked = None if speedup == OWN_COST else speedup
             at_cost = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
-            candidates.append(at_cost.hashed(self.hash, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x"))
+            folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
+            candidates.append(at_cost.hashed(self.hash, dense, folder, teacher))
         return Choice(fit, candidates, dense=dense)
 
     def open(self, folder: Path) -> Any:

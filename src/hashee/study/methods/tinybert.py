@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hashee.data.task_types import type_of
 from hashee.study.attention_scores import AttentionDistillation, ScoredModel
+from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.static import Static
 from hashee.study.students import depth_at, student_of
 from hashee.training.backbone import open_backbone, weights_fingerprint
@@ -45,7 +46,7 @@ class TinyBert(Static):
         start = open_backbone(str(folder / "layers"), fit.data.task, None)
         student = start.packed(start.load(fit.settings.seed))
         objective = LogitDistillation(type_of(fit.data.task), TEMPERATURE)
-        teacher, fingerprint = fit.teacher(dense, objective)
+        teacher, fingerprint = fit.teacher(best_dense(fit), objective)
         lesson = Lesson(objective, fit.taught, teacher, {"teacher": fingerprint, "objective": repr(objective)})
         job = stage.job(f"{self.name} predictions", student, lesson)
         record = stage.train_into(folder / "predictions", job, lesson.depends)

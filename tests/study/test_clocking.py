@@ -15,11 +15,11 @@ from made_up_results import point, result
 from torch import Tensor
 
 from hashee.cli import app
+from hashee.cli.study import TIMED as ASKED
 from hashee.data import TaskData
 from hashee.errors import InputError
 from hashee.study.clocking import (
     DENSE,
-    TIMED,
     TRANSFORMERS,
     ClockSettings,
     Entry,
@@ -36,6 +36,7 @@ from hashee.study.results import RunResult, read_results
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.processes import current_processes
 
+TIMED = (TRANSFORMERS, DENSE, *ASKED)
 OTHERS = ("head-prune", "cascadebert")
 """Methods that are not timed unless they are asked for."""
 
@@ -67,7 +68,13 @@ def _own_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings_for(results: Path, **changes: Any) -> ClockSettings:
-    options: dict[str, Any] = {"tasks": ("SNLI",), "backbone": "tiny", "speedup": 1.5, "batch_sizes": (16, 1)}
+    options: dict[str, Any] = {
+        "methods": ASKED,
+        "tasks": ("SNLI",),
+        "backbone": "tiny",
+        "speedup": 1.5,
+        "batch_sizes": (16, 1),
+    }
     return ClockSettings(results, **(options | {"texts": 24, "rounds": 2} | changes))
 
 
@@ -192,6 +199,7 @@ def test_what_has_no_models_is_one_line(tmp_path: Path) -> None:
         ({"methods": ("magic",)}, "unknown method 'magic'"),
         ({"batch_sizes": (1, 32)}, "24 texts fill no batch of 32"),
         ({"batch_sizes": (0,)}, "batch size is 0"),
+        ({"batch_sizes": ()}, "batch size is 0"),
         ({"rounds": 0}, "rounds is 0"),
     ],
 )

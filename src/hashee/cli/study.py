@@ -24,6 +24,8 @@ OUTPUT = Path("results/study")
 CLOCKS, FLOPS = "clocks.json", "flops.json"
 """Files in the folder of results that are not of one run."""
 KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep models too, which `study clock` times.")]
+TIMED = ("first-layers", "fastbert", "pabee", "deebert", "hash-importance", "hash-x-exit")
+"""Methods that `clock` times unless told otherwise; the dense baselines are always among them."""
 Results = Annotated[Path, typer.Option(help="Folder of result files.")]
 
 
@@ -70,7 +72,7 @@ def run_all(
 
 def clock(
     task: Annotated[list[str] | None, typer.Option(help="snli or imdb; default: both.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for more; default: those of the paper.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help=f"Repeat for more; default: {', '.join(TIMED)}.")] = None,
     batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
     speedup: Annotated[float, typer.Option(help="Executed speed-up at which methods are timed.", min=1)] = 3.0,
     rounds: Annotated[int, typer.Option(help="Timed rounds, in which methods take turns.", min=1)] = 5,
@@ -88,7 +90,7 @@ def clock(
     from hashee.hf.pretrained import quiet_transformers
     from hashee.study import clocking
 
-    given: dict[str, Any] = {"tasks": task, "methods": method, "batch_sizes": batch_size}
+    given: dict[str, Any] = {"tasks": task, "methods": method or TIMED, "batch_sizes": batch_size}
     given = {name: tuple(values) for name, values in given.items() if values}
     settings = clocking.ClockSettings(
         results, backbone=backbone, seed=seed, speedup=speedup, rounds=rounds, texts=texts, **given

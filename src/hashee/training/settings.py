@@ -47,14 +47,14 @@ class FitSettings:
     test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
-    pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
+    pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None
     limit: Annotated[int | None, "Train on so many examples only."] = None
-    unlabelled: Annotated[Path | None, "File of more texts, which the dense model teaches."] = None
+    unlabelled: Annotated[Path | None, "More texts, for the dense model to teach."] = None
     unlabelled_limit: Annotated[int | None, "Use so many of them only."] = None
 
     backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED
-    depth: Annotated[int | str | None, "Layers to keep, or auto: chosen on dev; default: all."] = None
+    depth: Annotated[int | str | None, "Layers to keep, or auto."] = None
     hash: Annotated[str, "Exit table: auto, frequency, mi, clustered, random, importance."] = "auto"
     speedup: Annotated[float | None, "Times cheaper than the whole backbone."] = None
     speedup_by: Annotated[str, "--speedup by macs or time."] = MACS
@@ -69,7 +69,7 @@ class FitSettings:
 
     method: Annotated[str, "How the model is made cheaper."] = "hash-exits"
     warm_start: Annotated[bool, "Start from the dense model."] = True
-    dense: Annotated[Path | None, "Folder of a fitted dense model."] = None
+    dense: Annotated[Path | None, "Folder of a dense model."] = None
     distill: Annotated[float, "Its weight in loss."] = 0.0
     temperature: Annotated[float, "Softens its logits."] = 2.0
     distill_hidden: Annotated[float, "Weight of its hidden states."] = 0.0

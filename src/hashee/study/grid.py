@@ -1,6 +1,8 @@
 """Many runs from one file: what is missing or stale is run, in processes side by side, the rest is left alone."""
 
 import multiprocessing
+import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -12,12 +14,13 @@ from typing import Any
 from hashee.cost.threads import torch_threads
 from hashee.errors import HasheeError, InputError
 from hashee.hf.pretrained import quiet_transformers
-from hashee.study.results import RunResult
+from hashee.study.results import PATHS, RunResult
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.method import method_named
 from hashee.training.settings import FitSettings
 
 Report = Callable[[Experiment, RunResult | HasheeError], None]
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Block:
     tasks: Sequence[str]
     methods: Sequence[str]
     backbones: Sequence[str] = ("minilm",)
+    """Folders, Hub ids or minilm; `~` and environment variables are put in, here and in settings that are paths."""
     seeds: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
     """Examples of train, dev and test, where not all of them are used."""
@@ -45,6 +49,9 @@ class Block:
             method_named(name)
         if self.seeds < 1:
             raise InputError(f"seeds is {self.seeds}; run at least one")
+        paths = {name: expanded(str(self.settings[name])) for name in PATHS if self.settings.get(name)}
+        object.__setattr__(self, "settings", {**self.settings, **paths})
+        object.__setattr__(self, "backbones", [expanded(backbone) for backbone in self.backbones])
 
     def experiments(self) -> list[Experiment]:
         """Return the runs, those that share a dense model next to each other."""
@@ -54,6 +61,15 @@ class Block:
             Experiment(method, task, backbone, seed, limits, dict(self.settings))
             for task, backbone, seed, method in order
         ]
+
+
+def expanded(path: str) -> str:
+    """Return a path with the home folder for `~` and values for environment variables, `$HASHEE_MODELS/gte-small`."""
+    for braced, plain in _VARIABLE.findall(path):
+        if not os.environ.get(braced or plain):
+            raise InputError(f"{path} needs the environment variable {braced or plain}, which is not set; export it")
+    full = os.path.expandvars(path)
+    return str(Path(full).expanduser()) if full.startswith("~") else full
 
 
 @dataclass(frozen=True)

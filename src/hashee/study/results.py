@@ -13,6 +13,8 @@ WORK = "work"
 """Folder of models below that of results."""
 _SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps")
 """Settings of how long and how fast is trained, which do not make another method."""
+PATHS = ("dense", "table", "unlabelled")
+"""Settings that name files, which are recorded without the folders that they lie in on one machine."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,7 @@ class RunResult:
     def variant(self) -> str:
         """What tells the run from others of the method by its settings: `-depth6-num_buckets3`, or nothing."""
         told = {name: value for name, value in self.settings.items() if name not in _SCHEDULE and value is not None}
-        return "".join(
-            f"-{name}" if isinstance(value, str) and "/" in value else f"-{name}{value}"
-            for name, value in sorted(told.items())
-        )
+        return "".join(f"-{name}" if name in PATHS else f"-{name}{value}" for name, value in sorted(told.items()))
 
     @property
     def work(self) -> Path:

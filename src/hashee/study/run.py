@@ -16,10 +16,10 @@ from hashee.data import Examples, TaskData
 from hashee.data.predictions import scores
 from hashee.data.tokenized import Tokenized
 from hashee.families.adapters import adapter_for
-from hashee.files import sha256_of_json
+from hashee.files import sha256_of_file, sha256_of_json
 from hashee.study.data import study_data
 from hashee.study.methods import METHODS
-from hashee.study.results import OperatingPoint, RunResult, read_result
+from hashee.study.results import PATHS, OperatingPoint, RunResult, read_result
 from hashee.training.method import Method, method_named
 from hashee.training.outcome import hardware, versions
 from hashee.training.processes import current_processes
@@ -51,14 +51,22 @@ class Experiment:
         task = self.task.task.name if isinstance(self.task, TaskData) else Path(self.task).stem
         return f"{self.method} on {task}, {Path(self.backbone).name}, seed {self.seed}"
 
+    @property
+    def recorded_settings(self) -> dict[str, Any]:
+        """The settings as results have them: files by their names, wherever they lie."""
+        return {name: Path(value).name if name in PATHS and value else value for name, value in self.settings.items()}
+
     def fingerprint(self, data: TaskData) -> str:
         """Return what the result depends on, as one number."""
-        own = {
+        own: dict[str, Any] = {
             "method": self.method,
             "backbone": Path(self.backbone).name,
             "seed": self.seed,
-            "settings": self.settings,
+            "settings": self.recorded_settings,
         }
+        unlabelled = self.settings.get("unlabelled")
+        if unlabelled and Path(unlabelled).is_file():
+            own["unlabelled"] = sha256_of_file(Path(unlabelled))
         return sha256_of_json(own | {"data": data.fingerprint})
 
 
@@ -99,7 +107,7 @@ def _empty(experiment: Experiment, data: TaskData, method: Method) -> RunResult:
         knob=method.knob,
         metric=data.task.metric,
         data={"fingerprint": data.fingerprint, "sizes": sizes, "notes": list(data.notes)},
-        settings=dict(experiment.settings),
+        settings=experiment.recorded_settings,
         fingerprint=experiment.fingerprint(data),
         versions=versions(),
     )

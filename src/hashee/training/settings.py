@@ -47,10 +47,10 @@ class FitSettings:
     test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
-    pair_column: Annotated[str | None, "Column of the second text of a pair; likewise."] = None
+    pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None
     limit: Annotated[int | None, "Train on so many examples only."] = None
-    unlabelled: Annotated[Path | None, "File of more texts, which the dense model teaches."] = None
+    unlabelled: Annotated[Path | None, "More texts, for the dense model to teach."] = None
     unlabelled_limit: Annotated[int | None, "Use so many of them only."] = None
 
     backbone: Annotated[str, "Folder or Hub id of a model."] = EMBEDDED

@@ -45,7 +45,7 @@ def main() -> None:
     )
     points = hashee.tradeoff(
         task=data,
-        output=FOLDER / "models",
+        output=FOLDER / "tradeoff",
         speedups=SPEEDUPS,
         hash="importance",
         depths=(DEPTH,),
@@ -68,7 +68,7 @@ def main() -> None:
         console.print(model.explain(sentence))
 
     console.print(
-        f"\nmodel       {chosen.folder}\ntrade-off   {FOLDER / 'models' / FIGURE}\nreport      "
+        f"\nmodel       {chosen.folder}\ntrade-off   {FOLDER / 'tradeoff' / FIGURE}\nreport      "
         f"{FOLDER / 'report' / 'report.html'}\n\nNext, with your own labelled texts:\n"
         "  .venv/bin/hashee fit --task reviews.csv --speedup 3 --output out\n"
         "  .venv/bin/hashee evaluate out --output report\n",

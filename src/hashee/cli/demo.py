@@ -20,7 +20,7 @@ from hashee.evaluation.compare import FIGURE
 from hashee.files import replaced_atomically
 
 FOLDER = Path(".demo")
-SPLITS = {"test": 1000, "dev": 500, "train": 3000}
+SPLITS = {"test": 1000, "dev": 500, "train": 2000}
 """Sentences of each split: as many as leave time for a coffee, not for lunch."""
 SPEEDUPS = (3.0, 5.0)
 DEPTH = 3

@@ -358,3 +358,11 @@ def test_tables_fit_in_a_terminal_and_cut_nothing(name: str, width: int, tmp_pat
     assert "…" not in text
     if name in ("elue", "quality-at-cost"):
         assert "12.3" in text and "hash-frequency-solved" in text
+
+
+def test_runs_that_were_given_more_are_no_seeds_of_those_that_were_not() -> None:
+    plain = result("hash-importance", point(3.0, 0.8, 0.8))
+    taught = result("hash-importance", point(3.0, 0.9, 0.9), settings={"unlabelled": "more.jsonl", "epochs": 1.0})
+    found = TABLES["quality-at-cost"]([plain, taught], ReportOptions()).to_dict()
+    names = [row["method"] for row in found["rows"]]
+    assert names == ["hash-importance", "hash-importance-unlabelled"]

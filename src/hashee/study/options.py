@@ -1,6 +1,6 @@
 """What a table or a figure shows, where there is a choice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hashee.data.registry import registered
@@ -27,9 +27,12 @@ class ReportOptions:
             object.__setattr__(self, "task", registered(self.task) or self.task)
 
     def select(self, results: list[RunResult]) -> list[RunResult]:
-        """Return the results of the task and the backbone that were asked for."""
+        """Return the results of the task and the backbone that were asked for, each under its method's label.
+
+        Runs of a method with texts without labels, say, are no more seeds of those without.
+        """
         return [
-            result
+            replace(result, method=result.label)
             for result in results
             if self.task in (None, result.task) and self.backbone in (None, result.backbone)
         ]

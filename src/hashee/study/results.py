@@ -79,7 +79,18 @@ class RunResult:
     @property
     def variant(self) -> str:
         """What tells the run from others of the method by its settings: `-depth6-num_buckets3`, or nothing."""
-        told = {name: value for name, value in self.settings.items() if name not in _SCHEDULE and value is not None}
+        return self._told_apart_by(_SCHEDULE)
+
+    @property
+    def label(self) -> str:
+        """The method as tables and figures call it: with what it was given beyond its own, such as `-unlabelled`.
+
+        Depth and buckets are left out; they have tables of their own.
+        """
+        return self.method + self._told_apart_by((*_SCHEDULE, "depth", "num_buckets"))
+
+    def _told_apart_by(self, but: tuple[str, ...]) -> str:
+        told = {name: value for name, value in self.settings.items() if name not in but and value is not None}
         return "".join(f"-{name}" if name in PATHS else f"-{name}{value}" for name, value in sorted(told.items()))
 
     @property

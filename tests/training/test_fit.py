@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 import hashee
 from hashee.data.task import Examples, Kind, TaskData
-from hashee.errors import HasheeError, InputError
+from hashee.errors import HasheeError, InputError, TableError
 from hashee.training import FitResult, fit
 from hashee.training.settings import HASHES
 
@@ -284,3 +284,18 @@ def test_a_full_disk_is_one_clear_line(backbone: Path, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert quick(tmp_path / "out", backbone, resume=True).run["metrics"]["dev"]
+
+
+def test_a_run_that_was_refused_does_not_stand_in_the_way(backbone: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "backbone": str(backbone),
+        "output": tmp_path / "out",
+        "quiet": True,
+        "hash": "frequency",
+    }
+    with pytest.raises(TableError, match="50x cannot be had"):
+        fit(task=make_data(), speedup=50.0, **options)
+    result = fit(task=make_data(), speedup=2.0, epochs=1, **options)
+    with pytest.raises(InputError, match="holds a run already"):
+        fit(task=make_data(), speedup=2.0, epochs=1, **options)
+    assert result.run.settings["speedup"] == 2.0

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hashee.training.processes import Processes
 
 
+_NOTES = ("data.json", "settings.json")
+"""Files in the work folder that say what a run was told, before anything is trained."""
+
+
 @dataclass(frozen=True)
 class FitResult:
     """The result of a fit."""
@@ -121,10 +125,15 @@ def claim_output(settings: FitSettings, data: "TaskData") -> None:
             raise InputError(f"{output} holds a model that was not fitted here; name another output")
         if settings.resume and not output.exists():
             raise InputError(f"there is nothing to resume in {output}")
-    elif not settings.overwrite:
+    elif not settings.overwrite and (settings.resume or _has_results(output)):
         _check_resumable(settings, stored, data)
     if settings.overwrite or not (output / "run.json").exists():
         _begin(settings, data)
+
+
+def _has_results(output: Path) -> bool:
+    """Say whether a run has left more than what it was told, which a run that was refused leaves alone."""
+    return any(path.is_file() and path not in (output / "work" / name for name in _NOTES) for path in output.rglob("*"))
 
 
 def _check_resumable(settings: FitSettings, stored: dict[str, Any], data: "TaskData") -> None:
@@ -147,7 +156,7 @@ def _begin(settings: FitSettings, data: "TaskData") -> None:
     from hashee.training.outcome import REPLACED  # noqa: PLC0415
 
     output, work = settings.output, settings.output / "work"
-    files = {"data.json": {"fingerprint": data.fingerprint}, "settings.json": settings.to_dict()}
+    files = dict(zip(_NOTES, ({"fingerprint": data.fingerprint}, settings.to_dict()), strict=True))
     for name, values in files.items():
         write_json(work / name, values)
     if not settings.overwrite:

@@ -366,3 +366,13 @@ def test_runs_that_were_given_more_are_no_seeds_of_those_that_were_not() -> None
     found = TABLES["quality-at-cost"]([plain, taught], ReportOptions()).to_dict()
     names = [row["method"] for row in found["rows"]]
     assert names == ["hash-importance", "hash-importance-unlabelled"]
+
+
+def test_the_paper_counts_other_costs() -> None:
+    curve = (point(2.5, 0.8, 0.8), point(5.0, 0.6, 0.6))
+    by_paper = TABLES["quality-at-paper-cost"]([result("pabee", *curve)], ReportOptions()).to_dict()["rows"][0]
+    executed = TABLES["quality-at-cost"]([result("pabee", *curve)], ReportOptions()).to_dict()["rows"][0]
+    # A quarter more operations by the paper's count: 2.5x executed is 2x, and 5x is 4x.
+    assert by_paper["2x"]["quality"] == pytest.approx(80.0) and by_paper["4x"]["quality"] == pytest.approx(60.0)
+    assert executed["4x"]["quality"] > 60.0
+    assert by_paper["6x"] == "-"

@@ -1,6 +1,7 @@
 """All methods at the same costs: quality interpolated along each method's curve."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 
 from hashee.study.curves import at_cost, by_variant, notes_on_data, split_of
@@ -10,12 +11,25 @@ from hashee.study.results import RunResult
 from hashee.study.tables.table import NOT_APPLICABLE, Cell, Content, Table, without_repeats
 
 COSTS = (2.0, 3.0, 4.0, 6.0, 10.0)
-"""Executed speed-ups over the whole backbone."""
+"""Speed-ups over the whole backbone."""
 
 
 def quality_at_cost(results: list[RunResult], options: ReportOptions) -> Table:
     """Compare methods at 2 to 10 times fewer operations, task by task and backbone by backbone."""
-    chosen = [result for result in options.select(results) if result.curve]
+    return _compared(options.select(results), "executed")
+
+
+def quality_at_paper_cost(results: list[RunResult], options: ReportOptions) -> Table:
+    """Compare methods at the same costs by the paper's count, in which no method has savings of the engine."""
+    counted = [
+        replace(result, curve=tuple(replace(point, speedup=point.paper_speedup) for point in result.curve))
+        for result in options.select(results)
+    ]
+    return _compared(counted, "by the paper's count")
+
+
+def _compared(results: Sequence[RunResult], count: str) -> Table:
+    chosen = [result for result in results if result.curve]
     groups = sorted(by_variant(chosen).items(), key=lambda item: (item[0].task, item[0].backbone))
     rows = []
     for variant, seeds in groups:
@@ -23,13 +37,13 @@ def quality_at_cost(results: list[RunResult], options: ReportOptions) -> Table:
         where = f"{TASKS.get(variant.task, variant.task)}, {variant.backbone}{depth}"
         rows.append((variant.method, where, *(_cell(seeds, cost) for cost in COSTS)))
     return Table(
-        "Quality in percent at the same executed cost",
+        f"Quality in percent at the same cost, {count}",
         ("method", "task, backbone", *(f"{cost:g}x" for cost in COSTS)),
         tuple(rows),
         without_repeats(
             [
-                "columns: times fewer operations executed than by the whole backbone; quality is interpolated between "
-                "the operating points that dev would choose, linearly in the logarithm of the speed-up",
+                f"columns: times fewer operations than the whole backbone, {count}; quality is interpolated between the "
+                "operating points that dev would choose, linearly in the logarithm of the speed-up",
                 "-: the method is never so fast; where its slowest point is faster than asked, that point is shown",
                 *notes_on_data(chosen),
             ]

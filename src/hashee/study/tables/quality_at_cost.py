@@ -42,8 +42,8 @@ def _compared(results: Sequence[RunResult], count: str) -> Table:
         tuple(rows),
         without_repeats(
             [
-                f"columns: times fewer operations than the whole backbone, {count}; quality is interpolated between the "
-                "operating points that dev would choose, linearly in the logarithm of the speed-up",
+                f"columns: times fewer operations than the whole backbone, {count}; quality is interpolated between "
+                "the operating points that dev would choose, linearly in the logarithm of the speed-up",
                 "-: the method is never so fast; where its slowest point is faster than asked, that point is shown",
                 *notes_on_data(chosen),
             ]

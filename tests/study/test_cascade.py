@@ -18,12 +18,12 @@ from hashee.study.cascade import (
     DifficultyMargin,
     head_macs,
     models_passed,
-    shallower,
     write_cascade,
 )
 from hashee.study.exit_rules import confidence
-from hashee.study.methods.cascade import THRESHOLDS, Cascade
+from hashee.study.methods.cascade import THRESHOLDS, Cascade, students
 from hashee.study.methods.first_layers import DENSE
+from hashee.study.students import student_of
 from hashee.training.backbone import open_backbone
 from hashee.training.method import METHODS
 from hashee.training.outputs import Batch, Outputs
@@ -180,7 +180,7 @@ def test_the_loss_by_hand_and_its_slope() -> None:
 def test_students_have_every_second_layer_of_the_dense_model(choice: Choice) -> None:
     assert choice.dense is not None
     backbone = choice.dense.backbone
-    whole, made = backbone.load(), shallower(backbone, 2, seed=0)
+    whole, made = backbone.load(), next(students(choice.fit, choice.dense)).model
     for own, source in zip(made.bert.encoder.layer, (1, 3), strict=True):
         states = whole.bert.encoder.layer[source].state_dict()
         assert all(torch.equal(tensor, states[name]) for name, tensor in own.state_dict().items())
@@ -190,8 +190,8 @@ def test_students_have_every_second_layer_of_the_dense_model(choice: Choice) -> 
 
 def test_layers_of_different_kinds_are_not_exchanged(tmp_path: Path) -> None:
     folder = make_backbone(tmp_path / "modern", "modernbert", layers=4)
-    with pytest.raises(UnsupportedModel, match="small_backbone"):
-        shallower(open_backbone(str(folder), make_data().task, None), 2, seed=0)
+    with pytest.raises(UnsupportedModel, match="none can take another's place"):
+        student_of(open_backbone(str(folder), make_data().task, None), [2, 4], seed=0)
 
 
 def test_a_complete_smaller_model_may_come_first(choice: Choice, tmp_path: Path) -> None:

@@ -13,15 +13,12 @@ from torch import Tensor, nn
 
 from hashee.cost.macs import Costs
 from hashee.data.tokenized import Tokenized
-from hashee.errors import CheckpointError, InputError, UnsupportedModel
+from hashee.errors import CheckpointError, InputError
 from hashee.export.loading import load
-from hashee.families.adapters import adapter_for
 from hashee.files import read_json, write_json
 from hashee.hf.flops import costs_of
 from hashee.study.exit_rules import confidence
 from hashee.study.multi_exit import head_of
-from hashee.training.backbone import Backbone
-from hashee.training.objective import even_layers
 from hashee.training.outputs import Batch, Need, Outputs
 
 MODELS = "cascade.json"
@@ -141,23 +138,3 @@ class DifficultyMargin:
         if not gaps.numel():
             return sure.sum() * 0  # nothing to compare
         return torch.relu(self.margin - gaps).mean() * len(sure)
-
-
-def shallower(backbone: Backbone, depth: int, seed: int) -> Any:
-    """Return a dense model with layers taken evenly from another one, and with its embeddings and head."""
-    adapter = backbone.adapter
-    whole, made = backbone.load(seed), backbone.load(seed, depth)
-    layers, own = (adapter.layers(_encoder(model)) for model in (whole, made))
-    if adapter.shape(backbone.config).windows or 1 < len(set(layers)) < len(layers):
-        raise UnsupportedModel(
-            f"layers of {type(whole).__name__} cannot take each other's place; name a complete smaller model instead "
-            f"(Cascade(small_backbone=...))"
-        )
-    for layer, (_, source) in zip(own, even_layers(depth, len(layers)), strict=True):
-        layer.load_state_dict(layers[source - 1].state_dict())
-    return made
-
-
-def _encoder(model: Any) -> Any:
-    encoder_class = adapter_for(model.config).encoder_class
-    return next(module for module in model.modules() if isinstance(module, encoder_class))

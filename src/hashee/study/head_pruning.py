@@ -24,6 +24,7 @@ from hashee.export.loading import load
 from hashee.families.adapters import adapter_for
 from hashee.files import replaced_atomically
 from hashee.hf.flops import lengths_and_active
+from hashee.study.wrapping import ModelAround
 from hashee.training.objective import Objective
 from hashee.training.outputs import batch_of, outputs_of
 
@@ -212,31 +213,14 @@ def _tell_heads(model: Any, numbers: Sequence[int]) -> None:
         raise UnsupportedModel(f"heads of {type(model).__name__} cannot be pruned: nothing tells how many a layer has")
 
 
-class PrunedModel(nn.Module):
+class PrunedModel(ModelAround):
     """A model on the packed blocks of which some attention heads were removed."""
 
     def __init__(self, model: Any, kept: Heads) -> None:
         """Cut a whole converted model down to the heads that are left, in place."""
-        super().__init__()
+        super().__init__(model)
         prune_heads_(model, kept)
-        self.model = model
         self.kept = kept
-
-    @property
-    def config(self) -> Any:
-        """The whole model's config."""
-        return self.model.config
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = self.model.device
-        return device
-
-    @property
-    def exit_table(self) -> Any:
-        """By which no token exits."""
-        return self.model.exit_table
 
     @property
     def shape(self) -> EncoderShape:

@@ -19,6 +19,7 @@ from hashee.errors import CheckpointError, InputError, UnsupportedModel
 from hashee.export.loading import load
 from hashee.files import replaced_atomically
 from hashee.study.exit_rules import ExitRule
+from hashee.study.wrapping import ModelAround
 from hashee.training.outputs import ExitOutputs
 
 _ACTIVATIONS = {"Tanh": torch.tanh, "ReLU": torch.relu}
@@ -96,7 +97,7 @@ class MultiExitOutput:
         return self.exits[-1].logits
 
 
-class MultiExitModel(nn.Module):
+class MultiExitModel(ModelAround):
     """A sequence classifier whose internal classifiers answer after every layer; the last is the model's own head."""
 
     def __init__(
@@ -107,9 +108,8 @@ class MultiExitModel(nn.Module):
         classifiers: one for each layer but the last, or for all of them where the model's own head is not used.
         tolerance: for scores, how far predictions may differ and still count as the same.
         """
-        super().__init__()
+        super().__init__(model)
         self.tolerance = tolerance
-        self.model = model
         self.classifiers = classifiers
         self.certainty = certainty
         if len(classifiers) not in (self.layers - 1, self.layers):
@@ -119,22 +119,6 @@ class MultiExitModel(nn.Module):
     def layers(self) -> int:
         """Layers of the encoder."""
         return int(self.model.exit_table.num_layers)
-
-    @property
-    def config(self) -> Any:
-        """The model's config."""
-        return self.model.config
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = self.model.device
-        return device
-
-    @property
-    def exit_table(self) -> Any:
-        """By which tokens exit."""
-        return self.model.exit_table
 
     @property
     def reads(self) -> Reads:

@@ -44,6 +44,11 @@ def student_of(teacher: Backbone, chosen: Sequence[int], seed: int) -> Any:
             f"{teacher.source} deals its layers out to {teacher.config.num_hidden_groups} groups, so some of them are "
             f"no model of their own; choose a backbone with one group, or with separate layers"
         )
+    if teacher.adapter.shape(teacher.config).windows:
+        raise UnsupportedModel(
+            f"layers of {teacher.config.model_type} models differ in how far they see, so that none can take another's "
+            f"place; choose a backbone whose layers are alike"
+        )
     whole = blocks_by_layer(teacher.load(seed, teacher.layers))
     student = teacher.load(seed, len(chosen))
     for own, number in zip(blocks_by_layer(student), chosen, strict=True):

@@ -20,13 +20,14 @@ from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError
 from hashee.export.loading import load
 from hashee.files import sha256_of_json
-from hashee.study.cascade import CascadeModel, DifficultyMargin, models_passed, shallower, write_cascade
+from hashee.study.cascade import CascadeModel, DifficultyMargin, models_passed, write_cascade
 from hashee.study.methods.first_layers import DENSE
+from hashee.study.students import student_of
 from hashee.tables.table import tokenizer_fingerprint
 from hashee.training.backbone import open_backbone, weights_fingerprint
 from hashee.training.evaluation import Array, Predictions, for_each_example
 from hashee.training.method import register_method
-from hashee.training.objective import TargetLoss, WeightedSum
+from hashee.training.objective import TargetLoss, WeightedSum, even_layers
 from hashee.training.processes import Processes
 from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit, Lesson
 from hashee.training.teacher import StoredLogits, teacher_logits
@@ -145,7 +146,8 @@ class Cascade:
 def students(fit: Fit, dense: Dense) -> Iterator[SmallModel]:
     """Yield models with layers taken evenly from the dense model."""
     for depth in sorted({max(1, round(share * dense.backbone.depth)) for share in SHARES}, reverse=True):
-        model = dense.backbone.packed(shallower(dense.backbone, depth, fit.settings.seed))
+        chosen = [layer for _, layer in even_layers(depth, dense.backbone.depth)]
+        model = dense.backbone.packed(student_of(dense.backbone, chosen, fit.settings.seed))
         yield SmallModel(f"{depth} layers", model, fit.recipe, fit.passes_after(dense))
 
 

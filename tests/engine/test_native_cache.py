@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import resource
 import shutil
 import stat
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from hashee.engine import native
+from hashee.engine.native import compiler
 
 pytestmark = pytest.mark.skipif(
     native.library() is None or not shutil.which("gcc"), reason="no compiler or no AVX2: everything runs in torch"
@@ -304,3 +306,16 @@ def test_a_compiler_that_cannot_be_read_as_a_command(
     monkeypatch.setenv("CC", "gcc '")
     assert native.library() is None
     assert 'CC="gcc \'"' in caplog.text
+
+
+def test_a_change_of_any_source_means_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    included = {SOURCE.with_name(name) for name in re.findall(r'#include "(.*)"', SOURCE.read_text())}
+    assert included == set(compiler.HEADERS)
+    keys = {compiler._key()}
+    for number, header in enumerate(compiler.HEADERS):
+        changed = tmp_path / header.name
+        changed.write_text(header.read_text() + "\n")
+        others = (*compiler.HEADERS[:number], changed, *compiler.HEADERS[number + 1 :])
+        monkeypatch.setattr(compiler, "HEADERS", others)
+        keys.add(compiler._key())
+    assert len(keys) == 1 + len(included)

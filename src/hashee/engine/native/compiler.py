@@ -20,6 +20,8 @@ from hashee.errors import HasheeError
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("kernels.c")
+HEADERS = (SOURCE.with_name("products.h"),)
+"""What the source includes of ours."""
 FLAGS = ("-O3", "-mavx2", "-mfma", "-fopenmp", "-fPIC")
 TIMEOUT = 60
 """Seconds after which a compiler counts as hanging; it takes about two."""
@@ -61,7 +63,8 @@ def _store(stack: ExitStack) -> Store | None:
 def _key() -> str:
     """Return a digest of everything that a library depends on."""
     # Home folders are shared by machines with different C libraries.
-    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), " ".join(platform.libc_ver()).encode())
+    sources = [path.read_bytes() for path in (SOURCE, *HEADERS)]
+    parts = (*sources, " ".join(FLAGS).encode(), " ".join(platform.libc_ver()).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 

@@ -55,7 +55,8 @@ FIELDS: list[dict[str, Any]] = [
 ]
 TOKENIZERS = [("tokenizer.json", text) for text in ("[]", "{}", "", "null", '{"model": 1}', "\x00\x01")]
 TOKENIZERS += [("tokenizer_config.json", text) for text in ("[]", "null", "", "1", '{"tokenizer_class": 5}')]
-TOKENIZERS += [("tokenizer_config.json", f'{{"model_max_length": {value}}}') for value in ("-1", "0", '"x"', "[]")]
+_LENGTHS = ("-1", "0", "1.5", '"x"', "[]")
+TOKENIZERS += [("tokenizer_config.json", f'{{"model_max_length": {value}}}') for value in _LENGTHS]
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +194,12 @@ def test_only_converted_models_come_out_of_a_folder(name: str, saved: dict[str, 
     edit_config(folder, architectures=[name])
     with pytest.raises(hashee.CheckpointError, match="not a converted model"):
         hashee.load(folder)
+
+
+def test_a_length_is_a_whole_number_however_it_is_written(saved: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(saved["unchecked"], tmp_path / "copy")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 16.0}))
+    model = hashee.load(folder)
+    assert model.tokenizer.model_max_length == 16 and isinstance(model.tokenizer.model_max_length, int)
+    assert len(list(model.predict(["the film is good " * 20], progress=False))) == 1

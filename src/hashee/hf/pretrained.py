@@ -1,5 +1,6 @@
 """Calling `from_pretrained` of transformers so that whatever goes wrong is one clear line; for `hf/opening.py`."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,10 @@ def _check_config_sizes(config: Any, source: str) -> None:
 def _check_length(tokenizer: Any, source: str) -> None:
     """Refuse a tokenizer that cuts texts at a length that is none; anything else than a tokenizer passes."""
     longest = getattr(tokenizer, "model_max_length", 1)
-    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
+    is_number = isinstance(longest, int | float) and not isinstance(longest, bool)
+    # Infinity means no limit; part of a token is none.
+    if not is_number or not longest >= 1 or (math.isfinite(longest) and longest != int(longest)):
         shown = shortened(longest)
         raise HasheeError(f"the tokenizer in {source} is damaged: model_max_length is {shown}; copy it again")
+    if isinstance(longest, float) and math.isfinite(longest):
+        tokenizer.model_max_length = int(longest)

@@ -13,6 +13,8 @@ from hashee.data.task import Kind
 from hashee.data.task_types import TASK_TYPES
 from hashee.export.loading import load
 from hashee.study.methods import METHODS
+from hashee.study.methods.early_exit import judged_by_exits
+from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import Alternating, CertaintyLoss, ExitLosses, SelfDistillation
 from hashee.training.method import Choice, Method
 from hashee.training.objective import LogitDistillation, TargetLoss
@@ -20,6 +22,7 @@ from hashee.training.outputs import Batch, ExitOutputs, Outputs
 from hashee.training.processes import current_processes
 from hashee.training.settings import FitSettings
 from hashee.training.stages import Fit
+from hashee.training.trainer import StepTrainer
 
 METHODS_WITH_EXITS = ("berxit", "deebert", "fastbert", "hash-x-exit", "pabee")
 FULL_DEPTH = {"berxit": 1.01, "deebert": 0.0, "fastbert": 0.0, "hash-x-exit": 1.01, "pabee": 4.0}
@@ -153,3 +156,17 @@ def test_certainty_is_learned_from_what_is_right() -> None:
     assert float(CertaintyLoss(classes=True)(outputs, make_batch(target=0))) == pytest.approx(0.25)
     sure = replace(outputs, exits=tuple(replace(each, certainty=torch.tensor([1.0])) for each in outputs.exits))
     assert float(CertaintyLoss(classes=True)(sure, make_batch(target=0))) == pytest.approx(0.5), "one exit is wrong"
+
+
+def test_classifiers_learn_faster_than_the_encoder_and_every_weight_learns_once(backbone: Path, tmp_path: Path) -> None:
+    data = make_data(recipe=replace(RECIPE, learning_rate=1e-3))
+    fit = Fit(FitSettings(task=data, output=tmp_path, backbone=str(backbone), quiet=True), data, current_processes())
+    model = fit.backbone.packed(fit.backbone.load(0))
+    exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1))
+    trainer = StepTrainer(
+        judged_by_exits(fit, fit.job("exits", exits)), fit.settings, fit.processes, tmp_path / "steps"
+    )
+    rates = {id(weight): group["lr"] for group in trainer.create_optimizer().param_groups for weight in group["params"]}
+    assert len(rates) == sum(len(group["params"]) for group in trainer.optimizer.param_groups), "nothing twice"
+    for name, weight in exits.named_parameters():
+        assert rates[id(weight)] == pytest.approx(20e-3 if name.startswith("classifiers.") else 1e-3), name

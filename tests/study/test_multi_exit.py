@@ -19,20 +19,28 @@ from hashee.hf.flops import count_flops, lengths_and_active
 from hashee.study.cost import costs_by_exit
 from hashee.study.exit_rules import ConfidenceAbove, EntropyBelow
 from hashee.study.methods.early_exit import freeze_
-from hashee.study.multi_exit import MultiExitModel, new_certainty, new_classifiers
+from hashee.study.multi_exit import (
+    CLASSIFIERS,
+    AttentiveClassifier,
+    Classifier,
+    FirstRowClassifier,
+    MultiExitModel,
+    new_certainty,
+    new_classifiers,
+)
 from hashee.training.outputs import ExitOutputs
 
 FAMILIES = ("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "roberta-prelayernorm")
 LENGTHS = (9, 3, 12, 7, 5)
 
 
-def make_exits(family: str = "bert", attentive: bool = False, exits: bool = True) -> MultiExitModel:
+def make_exits(family: str = "bert", kind: Classifier = FirstRowClassifier, exits: bool = True) -> MultiExitModel:
     """Return a tiny model with random classifiers; with token exits at random, or without any."""
     dense = make_model(family, AutoModelForSequenceClassification, num_labels=3)
     layers = adapter_for(dense.config).shape(dense.config).layers
     make = hashee.ExitTable.at_random if exits else hashee.ExitTable.never
     model = hashee.convert(dense, make(VOCABULARY, layers))
-    classifiers = new_classifiers(model, layers - 1, attentive)
+    classifiers = new_classifiers(model, layers - 1, kind)
     return MultiExitModel(model, randomise(classifiers), randomise(new_certainty(model))).eval()
 
 
@@ -61,10 +69,10 @@ def test_the_last_exit_is_the_model_itself(family: str) -> None:
     assert layers.tolist() == [model.layers] * len(LENGTHS)
 
 
-@pytest.mark.parametrize("attentive", [False, True])
+@pytest.mark.parametrize("kind", CLASSIFIERS.values())
 @pytest.mark.parametrize("family", FAMILIES)
-def test_leaving_changes_nobodys_answer(family: str, attentive: bool) -> None:
-    model, examples = make_exits(family, attentive), make_examples()
+def test_leaving_changes_nobodys_answer(family: str, kind: Classifier) -> None:
+    model, examples = make_exits(family, kind), make_examples()
     together = examples.inputs(range(len(LENGTHS)))
     rule = ConfidenceAbove(middle(model, together))
     with torch.no_grad():
@@ -79,16 +87,16 @@ def test_leaving_changes_nobodys_answer(family: str, attentive: bool) -> None:
             torch.testing.assert_close(alone[0], logits[number], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("attentive", [False, True])
-def test_costs_are_layers_and_classifiers_up_to_the_exit(attentive: bool) -> None:
-    model, examples = make_exits(attentive=attentive), make_examples()
+@pytest.mark.parametrize("kind", CLASSIFIERS.values())
+def test_costs_are_layers_and_classifiers_up_to_the_exit(kind: Classifier) -> None:
+    model, examples = make_exits(kind=kind), make_examples()
     costs = costs_by_exit(model, examples)
     ids = [row.tolist() for row in examples.ids]
     whole = count_flops(model.config, ids, model.exit_table, reads_first_row=True)
     width, labels = model.config.hidden_size, 3
     for number, length in enumerate(LENGTHS):
         classifier = width * width + width * labels
-        if attentive:
+        if kind is AttentiveClassifier:
             inner = 128
             classifier = length * (width * inner + 2 * inner * inner + 2 * inner)
             # The first token is narrowed once more, as a query of its own.
@@ -113,7 +121,7 @@ def costs_of_classifiers(model: MultiExitModel) -> int:
 def test_the_attentive_classifier_costs_what_torch_counts() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    model, examples = make_exits(attentive=True, exits=False), make_examples()
+    model, examples = make_exits(kind=AttentiveClassifier, exits=False), make_examples()
     state = model.start(examples.inputs([2])).advance()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.classifiers[0](state)
@@ -123,9 +131,9 @@ def test_the_attentive_classifier_costs_what_torch_counts() -> None:
     assert counter.get_total_flops() / 2 in (own, own - attending)
 
 
-@pytest.mark.parametrize("attentive", [False, True])
-def test_what_was_saved_opens_equal(attentive: bool, tmp_path: Path) -> None:
-    model, inputs = make_exits(attentive=attentive), make_examples().inputs(range(len(LENGTHS)))
+@pytest.mark.parametrize("kind", CLASSIFIERS.values())
+def test_what_was_saved_opens_equal(kind: Classifier, tmp_path: Path) -> None:
+    model, inputs = make_exits(kind=kind), make_examples().inputs(range(len(LENGTHS)))
     model.tolerance = 0.25
     model.save_pretrained(tmp_path)
     opened = MultiExitModel.from_folder(tmp_path)

@@ -84,6 +84,36 @@ class AttentiveClassifier(nn.Module):
         return length * per_token + width * inner + 3 * inner * inner + inner * self.out.out_features
 
 
+class MeanClassifier(nn.Module):
+    """A classifier that reads the mean of all states: lower layers say more in it than in the first token alone."""
+
+    reads: Reads = "all"
+
+    def __init__(self, width: int, labels: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, labels)
+
+    def forward(self, state: EncoderState) -> Tensor:
+        """Return the logits of the remaining sequences: (sequences, labels)."""
+        rows, present = state.tokens_by_sequence()
+        states = state.hidden[rows].masked_fill(~present[..., None], 0.0)
+        mean = states.sum(dim=1) / present.sum(dim=1, keepdim=True)
+        logits: Tensor = self.out(torch.tanh(self.dense(mean)))
+        return logits
+
+    def macs(self, length: int) -> int:
+        """Return the multiply-accumulates for one sequence; sums over its tokens count as activations do: not."""
+        return int(self.dense.weight.numel() + self.out.weight.numel())
+
+
+Classifier = type[FirstRowClassifier] | type[AttentiveClassifier] | type[MeanClassifier]
+CLASSIFIERS: dict[str, Classifier] = {
+    each.__name__: each for each in (FirstRowClassifier, AttentiveClassifier, MeanClassifier)
+}
+"""By the name that folders have them under."""
+
+
 @dataclass(frozen=True)
 class MultiExitOutput:
     """What a model with a classifier after every layer says of a batch."""
@@ -200,7 +230,7 @@ class MultiExitModel(ModelAround):
         try:
             about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             model = load(folder)
-            classifiers = new_classifiers(model, about["classifiers"], about["kind"] == AttentiveClassifier.__name__)
+            classifiers = new_classifiers(model, about["classifiers"], CLASSIFIERS[about["kind"]])
             certainty = new_certainty(model) if about["certainty"] else None
             opened = cls(model, classifiers, certainty, about["tolerance"])
             opened.load_state_dict(load_file(folder / EXITS), strict=False)
@@ -211,12 +241,12 @@ class MultiExitModel(ModelAround):
         return opened.eval()
 
 
-def new_classifiers(model: Any, number: int, attentive: bool = False) -> nn.ModuleList:
+def new_classifiers(model: Any, number: int, kind: Classifier = FirstRowClassifier) -> nn.ModuleList:
     """Return classifiers for the first layers of a model, newly initialised as the model initialises its own."""
     head = head_of(model)
-    if attentive:
+    if not issubclass(kind, FirstRowClassifier):
         width, labels = model.config.hidden_size, head[-1].out_features
-        return nn.ModuleList(AttentiveClassifier(width, labels) for _ in range(number))
+        return nn.ModuleList(kind(width, labels) for _ in range(number))
     classifiers = nn.ModuleList(FirstRowClassifier(head, head_dropout(model.config)) for _ in range(number))
     spread = getattr(model.config, "initializer_range", 0.02)
     for module in classifiers.modules():

@@ -337,6 +337,7 @@ class Fit:
             "start": weights_fingerprint(job.saved),
             "recipe": asdict(job.recipe),
         }
+        depends |= {"rates": dict(job.rates)} if job.rates else {}
         return run_stage(Stage(folder, depends | (more or {})), job, self.settings, self.processes)
 
 

@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class TrainingJob:
     dev_metrics: Callable[[Any], dict[str, float]]
     """From the model to its metrics on dev, `score` among them; all processes call it together."""
     teacher: Teacher | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """How many times the recipe's rate parameters learn with, by the beginning of their names."""
     callbacks: tuple[TrainerCallback, ...] = ()
     """What else is to happen while it trains, such as a schedule of the method's own."""
 
@@ -151,6 +153,20 @@ class StepTrainer(Trainer):
             collate_fn=self.collated,
             generator=torch.Generator(),
         )
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Return the Trainer's optimizer, with groups of their own for parameters that have other rates."""
+        made: torch.optim.Optimizer = super().create_optimizer(model)
+        trained: Any = self.model if model is None else model
+        named = dict(trained.named_parameters())
+        for beginning, times in self.job.rates.items():
+            chosen = {id(weight) for name, weight in named.items() if name.startswith(beginning)}
+            for group in list(made.param_groups):
+                faster = [weight for weight in group["params"] if id(weight) in chosen]
+                if faster:
+                    group["params"] = [weight for weight in group["params"] if id(weight) not in chosen]
+                    made.add_param_group({**group, "params": faster, "lr": times * group["lr"]})
+        return made
 
     def collated(self, step: list[int]) -> dict[str, Any]:
         """Return this process's share of a step as micro-batches, and how many predictions the whole step has."""

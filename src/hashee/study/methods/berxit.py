@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import CertaintyAbove, ExitRule
-from hashee.study.methods.early_exit import EarlyExit, mean_over_exits
+from hashee.study.methods.early_exit import EarlyExit
 from hashee.study.multi_exit import MultiExitModel, new_certainty, new_classifiers
 from hashee.study.objectives import Alternating, CertaintyLoss, ExitLosses
 from hashee.training.method import register_method
@@ -32,7 +32,7 @@ class Berxit(EarlyExit):
         together = WeightedSum(((1.0, ExitLosses(last)), (1.0, certainty)))
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
         job = fit.job(self.name, exits, Lesson(Alternating(last, together), fit.train))
-        return self.trained(fit, replace(job, recipe=recipe, dev_metrics=mean_over_exits(fit)), recipe.epochs)
+        return self.trained(fit, replace(job, recipe=recipe), recipe.epochs)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:
         """Leave where the module expects the prediction to be right."""

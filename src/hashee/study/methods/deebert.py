@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import EntropyBelow, ExitRule
-from hashee.study.methods.early_exit import EarlyExit, freeze_, mean_over_exits
+from hashee.study.methods.early_exit import EarlyExit, freeze_
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
@@ -15,8 +15,6 @@ from hashee.training.stages import Choice, Fit, Lesson
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 """Of the largest entropy."""
-FROZEN_RATE = 20.0
-"""Classifiers on a frozen encoder start from nothing and disturb nothing: their rate is so many times the recipe's."""
 
 
 class DeeBert(EarlyExit):
@@ -32,10 +30,7 @@ class DeeBert(EarlyExit):
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1))
         freeze_(exits)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), internal_only=True)
-        recipe = replace(fit.recipe, learning_rate=FROZEN_RATE * fit.recipe.learning_rate)
-        job = replace(
-            fit.job(self.name, exits, Lesson(objective, fit.train)), recipe=recipe, dev_metrics=mean_over_exits(fit)
-        )
+        job = fit.job(self.name, exits, Lesson(objective, fit.train))
         return replace(self.trained(fit, job, fit.passes_after(dense)), dense=dense)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,10 @@ from hashee.training.outputs import ExitOutputs
 from hashee.training.processes import Processes
 from hashee.training.stages import WORK, Candidate, Choice, Fit
 from hashee.training.trainer import TrainingJob
+
+NEW_RATES = {"classifiers.": 20.0, "certainty.": 20.0}
+"""Internal classifiers start from nothing: at the rate of a pretrained encoder, those of lower layers would still be
+constant after a few passes."""
 
 
 class EarlyExit(ABC):
@@ -89,7 +94,7 @@ class EarlyExit(ABC):
         passes: over the training examples, on the way to the model and in this stage.
         """
         folder = fit.folder / WORK / self.name
-        record = fit.train_into(folder, job)
+        record = fit.train_into(folder, judged_by_exits(fit, job))
         return Choice(fit, [Candidate(self.name, folder, None, record, 0.0, passes)])
 
 
@@ -111,6 +116,11 @@ def outputs_by_layer(model: MultiExitModel, tokenized: Tokenized, processes: Pro
         ExitOutputs(layer + 1, logits[:, layer], None if certainty is None else certainty[:, layer])
         for layer in range(logits.shape[1])
     ]
+
+
+def judged_by_exits(fit: Fit, job: TrainingJob) -> TrainingJob:
+    """Return the training of a model with internal classifiers: chosen by all of them, which learn faster."""
+    return replace(job, dev_metrics=mean_over_exits(fit), rates=NEW_RATES)
 
 
 def mean_over_exits(fit: Fit) -> Callable[[MultiExitModel], dict[str, float]]:

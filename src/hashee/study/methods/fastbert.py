@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import EntropyBelow, ExitRule
-from hashee.study.methods.deebert import FROZEN_RATE, SHARES
-from hashee.study.methods.early_exit import EarlyExit, freeze_, mean_over_exits
-from hashee.study.multi_exit import MultiExitModel, new_classifiers
+from hashee.study.methods.deebert import SHARES
+from hashee.study.methods.early_exit import EarlyExit, freeze_
+from hashee.study.multi_exit import AttentiveClassifier, MultiExitModel, new_classifiers
 from hashee.study.objectives import SelfDistillation
 from hashee.training.method import register_method
 from hashee.training.objective import LogitDistillation
@@ -24,13 +24,10 @@ class FastBert(EarlyExit):
         """Fine-tune the dense model; then let a classifier after every layer but the last follow its head."""
         dense = fit.dense()
         model = fit.backbone.packed(dense.backbone.load(fit.settings.seed))
-        exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1, attentive=True))
+        exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1, AttentiveClassifier))
         freeze_(exits)
         objective = SelfDistillation(LogitDistillation(type_of(fit.data.task), temperature=1.0))
-        recipe = replace(fit.recipe, learning_rate=FROZEN_RATE * fit.recipe.learning_rate)
-        job = replace(
-            fit.job(self.name, exits, Lesson(objective, fit.taught)), recipe=recipe, dev_metrics=mean_over_exits(fit)
-        )
+        job = fit.job(self.name, exits, Lesson(objective, fit.taught))
         return replace(self.trained(fit, job, fit.passes_after(dense)), dense=dense)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hashee.data.task_types import type_of
 from hashee.study.exit_rules import ExitRule, Patience
-from hashee.study.methods.early_exit import EarlyExit, mean_over_exits
+from hashee.study.methods.early_exit import EarlyExit
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
@@ -34,9 +34,7 @@ class Pabee(EarlyExit):
         exits = MultiExitModel(model, new_classifiers(model, fit.backbone.depth - 1), tolerance=tolerance)
         objective = ExitLosses(TargetLoss(type_of(fit.data.task)), by_depth=True)
         recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
-        job = replace(
-            fit.job(self.name, exits, Lesson(objective, fit.train)), recipe=recipe, dev_metrics=mean_over_exits(fit)
-        )
+        job = replace(fit.job(self.name, exits, Lesson(objective, fit.train)), recipe=recipe)
         return self.trained(fit, job, recipe.epochs)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:

@@ -12,6 +12,7 @@ from transformers import (
     CamembertConfig,
     DistilBertConfig,
     ElectraConfig,
+    MarianConfig,
     MBartConfig,
     ModernBertConfig,
     MPNetConfig,
@@ -19,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     RobertaConfig,
     RobertaPreLayerNormConfig,
+    T5Config,
     XLMRobertaConfig,
 )
 
@@ -76,6 +78,12 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "elasticbert": (ElasticBertConfig, BERT_LIKE),
     "electra": (ElectraConfig, BERT_LIKE | {"embedding_size": 16}),
+    "marian": (
+        MarianConfig,
+        BART_LIKE
+        | {"scale_embedding": True, "pad_token_id": 1, "eos_token_id": 2}
+        | {"decoder_start_token_id": 1, "forced_eos_token_id": 2},
+    ),
     "mbart": (MBartConfig, BART_LIKE),
     # A window of four columns on either side, in layers 2 and 3.
     "modernbert": (
@@ -87,9 +95,27 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "mpnet": (MPNetConfig, BERT_LIKE),
     "roberta": (RobertaConfig, BERT_LIKE),
     "roberta-prelayernorm": (RobertaPreLayerNormConfig, BERT_LIKE),
+    # Three heads of six columns: all of them together are narrower than the states.
+    "t5": (
+        T5Config,
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 24,
+            "d_kv": 6,
+            "d_ff": 40,
+            "num_layers": LAYERS,
+            "num_decoder_layers": 2,
+            "num_heads": 3,
+            "feed_forward_proj": "gated-gelu",
+            "eos_token_id": 2,
+            "decoder_start_token_id": 0,
+        },
+    ),
     "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
 }
 FAMILIES = sorted(CONFIGS)
+SEQ2SEQ = ("bart", "cpt", "marian", "mbart", "t5")
+"""The families whose models write text."""
 
 
 def make_config(family: str, **changes: Any) -> PreTrainedConfig:
@@ -107,11 +133,21 @@ def make_model(family: str, auto_class: Any = AutoModel, seed: int = 0, **change
 
 def randomise(model: Any) -> Any:
     """Give every parameter a random value, norms included: with initial values, swapped norms would pass."""
+    # T5 neither scales its scores nor norms its sums, so larger weights would leave few digits to compare.
+    spread = 0.15 if model.config.model_type == "t5" else 0.25
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue  # Marian's sinusoids, which are not saved
             is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight"))
-            parameter.normal_(1.0 if is_norm else 0.0, 0.25)
+            parameter.normal_(1.0 if is_norm else 0.0, spread)
     return model
+
+
+def targets(model: Any, ids: Tensor) -> dict[str, Tensor]:
+    """Return what a model that writes text must be given beside the source; BART and CPT make it up from that."""
+    needed = ("MarianModel", "MarianMTModel", "T5Model", "T5ForConditionalGeneration")
+    return {"decoder_input_ids": ids} if type(model).__name__.removeprefix("Hashee") in needed else {}
 
 
 def encoder_of(model: Any) -> Any:

@@ -44,11 +44,13 @@ EXIT_LAYERS: dict[str, list[list[str]]] = {
     "distilbert": [["transformer.layer.0"], ["transformer.layer.1"], ["transformer.layer.2"], ["transformer.layer.3"]],
     "elasticbert": BERT_LIKE,
     "electra": BERT_LIKE,
+    "marian": BART_LIKE,
     "mbart": BART_LIKE,
     "modernbert": BART_LIKE,
     "mpnet": BERT_LIKE,
     "roberta": BERT_LIKE,
     "roberta-prelayernorm": BERT_LIKE,
+    "t5": [["block.0"], ["block.1"], ["block.2"], ["block.3"]],
     "xlm-roberta": BERT_LIKE,
 }
 """For each family the modules of the encoder that run as exit layers 1 to 4, in the order in which they run."""

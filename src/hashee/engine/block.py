@@ -178,6 +178,7 @@ def post_attention_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     if (
         block.pre_norm
         or part.gated
+        or part.gate is not None
         or not is_gelu(part.activation)
         or not all(is_plain_product(module, rows) for module in products)
         or not all(is_bare(norm, LayerNorm) for norm in norms)

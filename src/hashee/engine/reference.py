@@ -23,11 +23,13 @@ LAYERS = {
     "CamembertModel": "encoder.layer",
     "DistilBertModel": "transformer.layer",
     "ElectraModel": "encoder.layer",
+    "MarianEncoder": "layers",
     "MBartEncoder": "layers",
     "ModernBertModel": "layers",
     "MPNetModel": "encoder.layer",
     "RobertaModel": "encoder.layer",
     "RobertaPreLayerNormModel": "encoder.layer",
+    "T5Stack": "block",
     "XLMRobertaModel": "encoder.layer",
 }
 """The submodule with an encoder's layers, by the name of the encoder's class or of a class that it inherits from."""

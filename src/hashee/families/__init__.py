@@ -26,10 +26,12 @@ FAMILIES = (
     Family("distilbert", "distilbert", "DistilBertAdapter"),
     Family("elasticbert", "elasticbert", "ElasticBertAdapter", is_in_transformers=False),
     Family("electra", "electra", "ElectraAdapter"),
+    Family("marian", "marian", "MarianAdapter"),
     Family("mbart", "bart", "MBartAdapter"),
     Family("modernbert", "modernbert", "ModernBertAdapter"),
     Family("mpnet", "mpnet", "MPNetAdapter"),
     Family("roberta", "roberta", "RobertaAdapter"),
     Family("roberta-prelayernorm", "roberta_prelayernorm", "RobertaPreLayerNormAdapter"),
+    Family("t5", "t5", "T5Adapter"),
     Family("xlm-roberta", "roberta", "XLMRobertaAdapter"),
 )

@@ -22,7 +22,7 @@ MOST_LAYERS = 10_000
 """More layers than any model has; a larger number is damage, and would take for ever to build."""
 
 _REMEDY = "copy it again or save the model again"
-_DEPTHS = ("encoder_layers", "n_layers", "num_hidden_layers")
+_DEPTHS = ("encoder_layers", "n_layers", "num_layers", "num_hidden_layers")
 """Names of the number of layers in a converted model's config, by family."""
 _UNFINISHED = {"unfinished": True}
 _WEIGHTS, _INDEX, _GENERATION = "model.safetensors", "model.safetensors.index.json", "generation_config.json"

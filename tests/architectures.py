@@ -28,6 +28,7 @@ import hashee
 from hashee.families.adapters import adapter_for
 from hashee.families.cpt import CptConfig
 from hashee.families.elasticbert import ElasticBertConfig
+from hashee.families.encoder_bart import EncoderBartConfig
 
 VOCABULARY = 97
 LAYERS = 4
@@ -78,6 +79,12 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "elasticbert": (ElasticBertConfig, BERT_LIKE),
     "electra": (ElectraConfig, BERT_LIKE | {"embedding_size": 16}),
+    "encoder-bart": (
+        EncoderBartConfig,
+        BART_LIKE
+        | {"pretrained_encoder": BERT_LIKE | {"model_type": "bert"}, "pad_token_id": 0, "bos_token_id": 1}
+        | {"eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
+    ),
     "marian": (
         MarianConfig,
         BART_LIKE
@@ -114,13 +121,17 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
 }
 FAMILIES = sorted(CONFIGS)
-SEQ2SEQ = ("bart", "cpt", "marian", "mbart", "t5")
+SEQ2SEQ = ("bart", "cpt", "encoder-bart", "marian", "mbart", "t5")
 """The families whose models write text."""
 
 
 def make_config(family: str, **changes: Any) -> PreTrainedConfig:
     """Return the tiny config of a family."""
     config_class, fields = CONFIGS[family]
+    if family == "encoder-bart":
+        # What BART's config does not know is said of the encoder.
+        inner = {name: changes.pop(name) for name in list(changes) if not hasattr(config_class, name)}
+        changes["pretrained_encoder"] = fields["pretrained_encoder"] | inner
     return config_class(**(fields | changes))
 
 
@@ -153,7 +164,7 @@ def targets(model: Any, ids: Tensor) -> dict[str, Tensor]:
 def encoder_of(model: Any) -> Any:
     """Return the part of a dense or converted model that turns ids into hidden states."""
     adapter = adapter_for(model.config)
-    return next(module for module in model.modules() if isinstance(module, adapter.encoder_class))
+    return adapter.encoder_in(model)[1]
 
 
 def make_ids(batch: int = 5, length: int = 12, seed: int = 0) -> Tensor:

@@ -14,8 +14,8 @@ TOLERANCE = 1e-5
 
 
 def dense_classifier(family: str, **changes: Any) -> Any:
-    """Return a tiny classifier; of Marian, which has none, a model that writes text."""
-    auto_class = AutoModelForSeq2SeqLM if family == "marian" else AutoModelForSequenceClassification
+    """Return a tiny classifier; of families that have none, a model that writes text."""
+    auto_class = AutoModelForSeq2SeqLM if family in ("encoder-bart", "marian") else AutoModelForSequenceClassification
     return make_model(family, auto_class, **changes)
 
 
@@ -41,4 +41,5 @@ def without_dropout(family: str) -> dict[str, float]:
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "dropout")
     names += ("attention_dropout", "activation_dropout", "seq_classif_dropout", "encoder_layerdrop", "dropout_rate")
     config = transformers.AutoConfig.for_model(family) if family in transformers.CONFIG_MAPPING else None
-    return {name: 0.0 for name in names if config is None or hasattr(config, name)}
+    of_encoder = names[:2] if family == "encoder-bart" else ()
+    return {name: 0.0 for name in names if config is None or hasattr(config, name) or name in of_encoder}

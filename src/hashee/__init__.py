@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hashee.data.batching import Batching
     from hashee.evaluation import Evaluation, evaluate, tradeoff
     from hashee.export.loading import load
+    from hashee.hf.building import build_seq2seq
     from hashee.hf.convert import convert
     from hashee.hf.explain import Explanation
     from hashee.hf.flops import FlopCount, count_flops
@@ -50,6 +51,7 @@ __all__ = [
     "UnsupportedModel",
     "UnsupportedOption",
     "__version__",
+    "build_seq2seq",
     "convert",
     "count_flops",
     "count_tokens",
@@ -75,6 +77,7 @@ _MODULES = {
     "FlopCount": "hashee.hf.flops",
     "Importance": "hashee.tables.measuring",
     "TokenCounts": "hashee.tables.counting",
+    "build_seq2seq": "hashee.hf.building",
     "convert": "hashee.hf.convert",
     "count_flops": "hashee.hf.flops",
     "count_tokens": "hashee.tables.counting",

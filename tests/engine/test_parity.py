@@ -329,7 +329,7 @@ def shift_exit(block: Block) -> Block:
 @pytest.mark.parametrize("mutate", [swap_norms, flip_norm_position, shift_exit])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_mutated_layers_are_caught(family: str, mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = ADAPTERS["bert" if family == "cpt" else family]
+    adapter = ADAPTERS["bert" if family in ("cpt", "encoder-bart") else family]
     right = adapter.blocks
     monkeypatch.setattr(adapter, "blocks", lambda encoder: (mutate(block) for block in right(encoder)), raising=False)
     ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
@@ -348,7 +348,7 @@ def test_dropped_mask_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) ->
 # T5 has no absolute positions.
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "t5"])
 def test_wrong_position_offset_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = ADAPTERS["bert" if family == "cpt" else family]
+    adapter = ADAPTERS["bert" if family in ("cpt", "encoder-bart") else family]
     right = adapter.positions
     monkeypatch.setattr(
         adapter, "positions", lambda encoder, ids: (right(encoder, ids) - 1).clamp(min=0), raising=False

@@ -26,6 +26,7 @@ FAMILIES = (
     Family("distilbert", "distilbert", "DistilBertAdapter"),
     Family("elasticbert", "elasticbert", "ElasticBertAdapter", is_in_transformers=False),
     Family("electra", "electra", "ElectraAdapter"),
+    Family("encoder-bart", "encoder_bart", "EncoderBartAdapter", is_in_transformers=False),
     Family("marian", "marian", "MarianAdapter"),
     Family("mbart", "bart", "MBartAdapter"),
     Family("modernbert", "modernbert", "ModernBertAdapter"),

@@ -76,13 +76,14 @@ class HashedModel(Host):  # type: ignore[misc]
         """Put an encoder with exits where the Hugging Face constructor put a dense one."""
         # What the constructor did to the encoder that goes is done to the one that comes.
         checkpointing = self.is_gradient_checkpointing
-        for name, module in self.named_modules():
-            if isinstance(module, self.adapter.encoder_class) and not isinstance(module, HashedEncoder):
-                module.config.hashee = settings
-                hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
-                hashed.reads_first_row = self.adapter.reads_first_row(type(self), self.config)
-                self.set_submodule(name, hashed)
-                break
+        found = self.adapter.encoder_in(self)
+        if found is not None and not isinstance(found[1], HashedEncoder):
+            name = found[0]
+            module: Any = found[1]
+            module.config.hashee = settings
+            hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
+            hashed.reads_first_row = self.adapter.reads_first_row(type(self), self.config)
+            self.set_submodule(name, hashed)
         if checkpointing:
             self.gradient_checkpointing_enable()
         self.tie_weights()

@@ -36,6 +36,7 @@ from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter
 from hashee.engine.block import Block
 from hashee.errors import CheckpointError, UnsupportedModel
+from hashee.families.bart import BartDecoderAdapter
 
 __all__ = ["EncoderBartAdapter", "EncoderBartConfig", "EncoderBartForConditionalGeneration", "EncoderBartModel"]
 
@@ -247,3 +248,8 @@ class EncoderBartAdapter(Adapter):
     def shape(self, config: Any) -> EncoderShape:
         inner = config.for_encoder()
         return inner_adapter(inner).shape(inner)
+
+
+class EncoderBartDecoderAdapter(BartDecoderAdapter):
+    model_type = "encoder-bart"
+    config_class = EncoderBartConfig

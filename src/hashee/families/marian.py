@@ -1,14 +1,16 @@
-"""The encoder of Marian: BART's layers over sinusoidal positions, without a norm of the embeddings."""
+"""Marian: BART's layers over sinusoidal positions, without a norm of the embeddings."""
 
+import dataclasses
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import MarianConfig
-from transformers.models.marian.modeling_marian import MarianEncoder
+from transformers.models.marian.modeling_marian import MarianDecoder, MarianEncoder
 
+from hashee.cost.generation import DecoderShape
 from hashee.engine.adapter import PackedTokens
-from hashee.families.bart import BartAdapter
+from hashee.families.bart import BartAdapter, BartDecoderAdapter
 
 
 class MarianAdapter(BartAdapter):
@@ -25,3 +27,22 @@ class MarianAdapter(BartAdapter):
     def max_position(self, encoder: Any) -> int:
         rows: int = encoder.embed_positions.num_embeddings
         return rows
+
+
+class MarianDecoderAdapter(BartDecoderAdapter):
+    model_type = "marian"
+    config_class = MarianConfig
+    decoder_class = MarianDecoder
+
+    def embed(self, decoder: Any, ids: Tensor, words: Tensor | None, positions: Tensor) -> Tensor:
+        # Unlike the encoder, the decoder scales word embeddings that a caller gives too.
+        looked_up = (decoder.embed_tokens(ids) if words is None else words) * decoder.embed_scale
+        embedded = looked_up + decoder.embed_positions(ids.shape, position_ids=positions[0])
+        return F.dropout(embedded, decoder.dropout, decoder.training)
+
+    def max_position(self, decoder: Any) -> int:
+        rows: int = decoder.embed_positions.num_embeddings
+        return rows
+
+    def shape(self, config: Any) -> DecoderShape:
+        return dataclasses.replace(super().shape(config), vocabulary=config.decoder_vocab_size)

@@ -7,11 +7,14 @@ from torch import Tensor
 from transformers import (
     AlbertConfig,
     AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     BartConfig,
     BertConfig,
     CamembertConfig,
     DistilBertConfig,
     ElectraConfig,
+    LlamaConfig,
     MarianConfig,
     MBartConfig,
     ModernBertConfig,
@@ -121,6 +124,15 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
 }
 FAMILIES = sorted(CONFIGS)
+# Four heads of queries on two of keys and values, wider together than the states.
+LLAMA: dict[str, Any] = BERT_LIKE | {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 SEQ2SEQ = ("bart", "cpt", "encoder-bart", "marian", "mbart", "t5")
 """The families whose models write text."""
 
@@ -142,6 +154,15 @@ def make_model(family: str, auto_class: Any = AutoModel, seed: int = 0, **change
     return randomise(model)
 
 
+def make_writer(family: str, **changes: Any) -> Any:
+    """Return a tiny dense model that writes text, whose decoder has as many layers as other models."""
+    if family != "llama":
+        return make_model(family, AutoModelForSeq2SeqLM, **({"decoder_layers": LAYERS} | changes))
+    torch.manual_seed(0)
+    config = LlamaConfig(**(LLAMA | changes))
+    return randomise(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
+
+
 def randomise(model: Any) -> Any:
     """Give every parameter a random value, norms included: with initial values, swapped norms would pass."""
     # T5 neither scales its scores nor norms its sums, so larger weights would leave few digits to compare.
@@ -150,7 +171,7 @@ def randomise(model: Any) -> Any:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue  # Marian's sinusoids, which are not saved
-            is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight"))
+            is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight", "layernorm.weight"))
             parameter.normal_(1.0 if is_norm else 0.0, spread)
     return model
 

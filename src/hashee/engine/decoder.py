@@ -33,6 +33,8 @@ class DecoderBatch:
     """(batch or 1, length) position ids."""
     mask: Tensor | None = None
     """(batch, positions before and now) bool, True for real ones; None: all are."""
+    visible: Tensor | None = None
+    """(batch, length, keys) bool, who may attend to whom, if a caller has said so instead of a mask."""
     inputs_embeds: Tensor | None = None
     """(batch, length, width) word embeddings in place of a look-up; the ids still decide the exits."""
     source: Tensor | None = None
@@ -182,6 +184,8 @@ def _visible(batch: DecoderBatch, tokens: int, past: int) -> Tensor | None:
 
     tokens: keys, which in a cache of fixed size include places that are not filled yet.
     """
+    if batch.visible is not None:
+        return batch.visible
     length = batch.input_ids.shape[1]
     if length == 1 and batch.mask is None and tokens == past + 1:
         return None

@@ -59,21 +59,28 @@ class HashedDecoder(HashedModel):
             past_key_values = self._new_cache(encoder_hidden_states is not None)
         cache = past_key_values
         past = 0 if cache is None else int(cache.get_seq_length())
-        mask = _real(attention_mask, "attention_mask")
         length = input_ids.shape[1]
+        visible = None if attention_mask is None or attention_mask.ndim != 4 else _visible(attention_mask)
+        mask = _real(attention_mask if visible is None else None, "attention_mask")
         if position_ids is None:
             position_ids = torch.arange(past, past + length, device=input_ids.device)[None]
         self._check_positions(position_ids)
         # Padding has nothing to attend to and nobody attends to it, so it is not updated.
-        real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask[:, past : past + length]
+        real = torch.ones_like(input_ids, dtype=torch.bool)
+        if mask is not None:
+            real = mask[:, past : past + length]
+        elif visible is not None:
+            real = visible.any(dim=2).expand_as(input_ids)
         if real.shape != input_ids.shape:
-            raise InputError(f"attention_mask is for {mask.shape[1]} positions, not {past + length}")  # type: ignore[union-attr]
+            given = tuple(attention_mask.shape)  # type: ignore[union-attr]
+            raise InputError(f"attention_mask is {given}, but there are {past + length} positions")
         exits = exit_layer_of_each(self.decoder_exit_layers, input_ids, real, len(self.layers))
         batch = DecoderBatch(
             input_ids=input_ids,
             exits=exits.masked_fill(~real, 0),
             positions=position_ids,
             mask=None if mask is None or bool(mask.all()) else mask,
+            visible=visible,
             inputs_embeds=inputs_embeds,
             source=encoder_hidden_states,
             source_mask=_source_mask(encoder_attention_mask),
@@ -109,6 +116,15 @@ class HashedDecoder(HashedModel):
                 f"the text that is written reaches position {int(positions.max())}, but the decoder has {limit} "
                 "positions; ask for fewer new tokens"
             )
+
+
+def _visible(mask: Tensor) -> Tensor:
+    """Return who may attend to whom, (batch, length, keys), from the mask that `generate` makes for some caches.
+
+    mask: (batch, 1, length, keys) booleans, or numbers that are added to the scores.
+    """
+    allowed = mask[:, 0]
+    return allowed if allowed.dtype == torch.bool else allowed == 0
 
 
 def _real(mask: Tensor | None, name: str) -> Tensor | None:

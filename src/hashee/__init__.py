@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hashee.hf.convert import convert
     from hashee.hf.explain import Explanation
     from hashee.hf.flops import FlopCount, count_flops
+    from hashee.hf.generation_flops import GenerationCount, count_generation
     from hashee.hf.quantize import quantize
     from hashee.tables.budget import Budget
     from hashee.tables.counting import TokenCounts, count_tokens
@@ -42,6 +43,7 @@ __all__ = [
     "FitResult",
     "FitSettings",
     "FlopCount",
+    "GenerationCount",
     "HasheeError",
     "Importance",
     "InputError",
@@ -54,6 +56,7 @@ __all__ = [
     "build_seq2seq",
     "convert",
     "count_flops",
+    "count_generation",
     "count_tokens",
     "evaluate",
     "fit",
@@ -75,11 +78,13 @@ _MODULES = {
     "FitResult": "hashee.training",
     "FitSettings": "hashee.training",
     "FlopCount": "hashee.hf.flops",
+    "GenerationCount": "hashee.hf.generation_flops",
     "Importance": "hashee.tables.measuring",
     "TokenCounts": "hashee.tables.counting",
     "build_seq2seq": "hashee.hf.building",
     "convert": "hashee.hf.convert",
     "count_flops": "hashee.hf.flops",
+    "count_generation": "hashee.hf.generation_flops",
     "count_tokens": "hashee.tables.counting",
     "evaluate": "hashee.evaluation",
     "fit": "hashee.training",

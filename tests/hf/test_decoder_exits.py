@@ -148,6 +148,8 @@ def test_what_cannot_be_honoured_is_refused() -> None:
         hashee.convert(make_writer("bart", decoder_layers=2), decoder_table=table)
     llama = hashee.convert(make_writer("llama"), table)
     assert llama.exit_table == llama.decoder_exit_table == table
+    with pytest.raises(hashee.UnsupportedModel, match="only decodes"):
+        hashee.quantize(llama)
     with pytest.raises(hashee.UnsupportedModel, match="writes text"):
         llama.predict(["the cat"])
     with pytest.raises(hashee.UnsupportedOption, match="output_attentions"):

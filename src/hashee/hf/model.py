@@ -107,7 +107,10 @@ class HashedModel(Host):  # type: ignore[misc]
     @property
     def hashed_encoder(self) -> HashedEncoder:
         """The encoder in which tokens exit."""
-        return next(module for module in self.modules() if isinstance(module, HashedEncoder))
+        found = next((module for module in self.modules() if isinstance(module, HashedEncoder)), None)
+        if found is None:
+            raise UnsupportedModel(f"{type(self).__name__} only decodes; its tokens exit in `hashed_decoder`")
+        return found
 
     @property
     def hashed_decoder(self) -> Any:

@@ -44,6 +44,8 @@ class Chosen:
     """None, one, or those of a multi-label task."""
     guessed_labels: bool = False
     """Whether `label` is just every column that is left over."""
+    labels_are_texts: bool = False
+    """Whether the labels are summaries."""
 
 
 def choose_columns(
@@ -55,19 +57,19 @@ def choose_columns(
     """
     _refuse_odd_columns(source_name, available)
     text = _text_columns(source_name, available, wanted, task)
+    writing = task is not None and task.kind is Kind.SUMMARIES
     label = _named_labels(wanted)
     if label:
         missing = [name for name in label if name not in available]
         if not missing:
-            return Chosen(text, label)
+            return Chosen(text, label, labels_are_texts=writing)
         if labelled:
             raise InputError(f"{source_name} has no column {missing[0]!r}; its columns are: {', '.join(available)}")
         return Chosen(text, ())
     tagging = text in _WORDS if task is None else task.kind is Kind.TAGS
-    writing = task is not None and task.kind is Kind.SUMMARIES
     for guess in _SUMMARIES if writing else (*_TAGS, *_LABELS) if tagging else _LABELS:
         if guess in available and guess not in text:
-            return Chosen(text, (guess,))
+            return Chosen(text, (guess,), labels_are_texts=writing)
     if writing and labelled:
         raise InputError(
             f"{source_name} has no column of summaries ({', '.join(_SUMMARIES)}); "

@@ -43,7 +43,8 @@ def load_task(
         raise InputError(f"limit={limit} must be at least 1")
     known, kind = _known_task(name_or_path, data, kind)
     # Which columns are read follows from what is known of the task, which for others is only its kind.
-    expected = Task("", kind, (), "") if known is None and kind is Kind.SUMMARIES else known
+    writing = known is None and kind is not None and TASK_TYPES[kind].writes_text
+    expected = Task("", kind, (), "") if kind is not None and writing else known
     layout = None if known is None else layout_of(known)
     if known is not None and layout is not None and data is None:
         data = benchmark_folder(known.name, layout)

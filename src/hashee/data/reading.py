@@ -7,7 +7,7 @@ from typing import Any
 
 from hashee.data.columns import Chosen, Columns, choose_columns, no_label_column
 from hashee.data.sources import Source
-from hashee.data.task import Kind, Task, Words
+from hashee.data.task import Task, Words
 from hashee.data.texts import HALF_PAIR, Text, is_encodable, parse_number
 from hashee.errors import InputError
 
@@ -74,7 +74,7 @@ def read_split(source: Source, wanted: Columns, task: Task | None, *, labelled: 
     available = source.columns()
     chosen = choose_columns(source.name, available, wanted, task, labelled)
     # A title such as 1984 is a text, whatever it looks like.
-    numbers_are_text = source.numbers_are_text and (task is None or task.kind is not Kind.SUMMARIES)
+    numbers_are_text = source.numbers_are_text and not chosen.labels_are_texts
     numbers: list[int] = []
     texts: list[Text | Words] = []
     labels: list[Any] = []

@@ -17,6 +17,7 @@ from hashee.cost.threads import usable_cores
 from hashee.data import Examples, Kind, TaskData
 from hashee.data.predictions import scores
 from hashee.data.run_record import (
+    PARTS,
     RUN,
     BackboneRecord,
     CandidateRecord,
@@ -24,6 +25,7 @@ from hashee.data.run_record import (
     DenseRecord,
     MacsRecord,
     Metrics,
+    PartRecord,
     RunRecord,
     Seconds,
     TableRecord,
@@ -34,11 +36,14 @@ from hashee.data.run_record import (
 )
 from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
+from hashee.data.writing import Writing
 from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.files import json_text, replaced_model, write_json
+from hashee.hf.generation_flops import count_generation
 from hashee.tables.table import ExitTable
-from hashee.training.evaluation import Array, logits_for
+from hashee.training.backbone import Seq2SeqBackbone
+from hashee.training.evaluation import Array, Predictions, WritingCosts, logits_for
 from hashee.training.method import Method
 from hashee.training.processes import Processes
 from hashee.training.settings import FitSettings
@@ -149,7 +154,7 @@ def finish(method: Method, choice: Choice) -> RunRecord:
         candidates=[
             CandidateRecord(each.hash, _training_record(each.record), each.passes) for each in choice.candidates
         ],
-        macs=macs_record(fit.backbone.config, found[last].costs, splits[last][0], last),
+        macs=_macs(fit, model, found[last], splits[last][0], last),
         passes=best.passes,
         history=best.record.history,
         search=choice.search,
@@ -180,7 +185,7 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
 
 def _splits(fit: Fit) -> Splits:
     """Return the splits that models are evaluated on."""
-    splits: Splits = {"dev": (fit.dev, fit.data.dev)}
+    splits: Splits = {"dev": fit.judged_dev}
     if fit.test is not None and fit.data.test is not None:
         splits["test"] = (fit.test, fit.data.test)
     return splits
@@ -193,6 +198,33 @@ def _metrics(fit: Fit, splits: Splits, logits: Mapping[str, list[Array]]) -> Met
         if examples.targets is not None:
             metrics[split] = scores(fit.data.task, logits[split], examples.targets)
     return metrics
+
+
+def _macs(fit: Fit, model: Any, found: Predictions, tokenized: Tokenized, split: str) -> MacsRecord:
+    if found.writing is None or not isinstance(fit.backbone, Seq2SeqBackbone):
+        return macs_record(fit.backbone.config, found.costs, tokenized, split)
+    return writing_record(fit.backbone.dense_config(model.config), found.writing, tokenized, split)
+
+
+def writing_record(config: Any, found: WritingCosts, tokenized: Tokenized, split: str) -> MacsRecord:
+    """Return what it costs to read documents and write texts, per text, beside the whole backbone by the paper's count.
+
+    config: the backbone's at its full depth.
+    """
+    lengths, texts = tokenized.lengths, max(len(tokenized), 1)
+    beams = getattr(tokenized, "writing", Writing()).num_beams or 1
+    sources = [row.tolist() for row in tokenized.ids]
+    whole = count_generation(config, sources, found.ids, tables=(None, None), num_beams=beams).with_exits
+    seconds = (found.encoder_seconds, found.decoder_seconds)
+    parts: dict[str, PartRecord] = {}
+    for name, spent in zip(PARTS, (*seconds, sum(seconds)), strict=True):
+        dense, own = getattr(whole, name).paper.sum() / texts, getattr(found.costs, name)
+        paper, executed = own.paper.sum() / texts, own.executed.sum() / texts
+        ratios = (dense / max(executed, 1), dense / max(paper, 1))
+        parts[name] = PartRecord(*map(float, (dense, paper, executed, *ratios, spent)))
+    of_whole: dict[str, Any] = {name: value for name, value in asdict(parts["total"]).items() if name != "seconds"}
+    record = MacsRecord(split=split, texts=len(lengths), tokens=int(lengths.sum()), **of_whole)
+    return replace(record, encoder=parts["encoder"], decoder=parts["decoder"], total=parts["total"])
 
 
 def macs_record(config: Any, costs: Costs, tokenized: Tokenized, split: str) -> MacsRecord:

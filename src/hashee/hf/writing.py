@@ -39,12 +39,16 @@ class WrittenText:
     """Whether the document was longer than the model reads."""
 
 
-def check_writes(model: Any, source: str) -> None:
-    """Raise unless a model reads a text and writes another one."""
-    if not getattr(model.config, "is_encoder_decoder", False):
-        what = "only continues texts" if model.can_generate() else "reads texts and writes none"
-        remedy = "name a seq2seq model; hashee.build_seq2seq makes one from an encoder, hashee fit trains it"
-        raise UnsupportedModel(f"the {type(model).__name__} in {source} {what}; {remedy}")
+def check_writes(config: Any, source: str) -> None:
+    """Raise unless a model with this config reads a text and writes another one."""
+    name = (config.architectures or [config.model_type])[0]
+    if not config.is_encoder_decoder:
+        continues = name.endswith(("ForCausalLM", "LMHeadModel"))
+        what = "only continues texts" if continues else "reads texts and writes none"
+        remedy = "name a seq2seq model; hashee fit --kind summarization makes one from an encoder"
+        raise UnsupportedModel(f"the {name} in {source} {what}; {remedy}")
+    if not name.endswith(("ForConditionalGeneration", "MTModel")):
+        raise UnsupportedModel(f"the {name} in {source} has no head to write with; name a model that was fitted to")
 
 
 def write_batch(model: Any, inputs: Mapping[str, Tensor], writing: Writing) -> Written:
@@ -59,6 +63,11 @@ def write_batch(model: Any, inputs: Mapping[str, Tensor], writing: Writing) -> W
     ends = model.config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     return Written([_up_to_end(row, ends) for row in rows.tolist()], between - began, decoded)
+
+
+def longest_document(model: Any, tokenizer: Any) -> int:
+    """Return the most tokens of a document that are read."""
+    return int(min(adapter_for(model.config).max_length(model.config), tokenizer.model_max_length))
 
 
 def text_of(ids: list[int], tokenizer: Any) -> str:
@@ -76,7 +85,7 @@ def write(
     """
     batching = batching or Batching(window=WINDOW)
     model.eval()
-    tokenize = TextTokenizer.within(tokenizer, adapter_for(model.config).max_length(model.config))
+    tokenize = TextTokenizer(tokenizer, longest_document(model, tokenizer))
     exit_layers = model.exit_table.exit_layers.numpy() if hasattr(model, "exit_table") else None
     source = iter(documents)
     first = 0

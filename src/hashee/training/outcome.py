@@ -54,6 +54,17 @@ REPLACED = "replaced.json"
 """While this file is in the work folder, `run.json` and model are of a run that is being replaced."""
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
 
+_PIPELINE = ("from transformers import pipeline", "", 'model = pipeline("{pipeline}", model="path/of/this/folder")')
+_WRITE = (
+    "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+    "",
+    'model = AutoModelForSeq2SeqLM.from_pretrained("path/of/this/folder")',
+    'tokenizer = AutoTokenizer.from_pretrained("path/of/this/folder")',
+    'ids = model.generate(**tokenizer(document, return_tensors="pt", truncation=True))',
+    "print(tokenizer.decode(ids[0], skip_special_tokens=True))",
+)
+"""How a model card says that models are used."""
+
 Splits = dict[str, tuple[Tokenized, Examples]]
 
 
@@ -341,7 +352,8 @@ def hardware(processes: Processes) -> dict[str, Any]:
 def model_card(run: RunRecord) -> str:
     """Return the text of a model card from what `run.json` holds."""
     task, macs = run.task, run.macs
-    pipeline = TASK_TYPES[Kind(task.kind)].pipeline
+    task_type = TASK_TYPES[Kind(task.kind)]
+    pipeline = task_type.pipeline
     rows = [f"| {split} | {name} | {value:.4f} |" for split, name, value in _scores(run)]
     return "\n".join(
         [
@@ -364,9 +376,7 @@ def model_card(run: RunRecord) -> str:
             "",
             "```python",
             "import hashee  # lets transformers know models with exits; no trust_remote_code",
-            "from transformers import pipeline",
-            "",
-            f'model = pipeline("{pipeline}", model="path/of/this/folder")',
+            *(line.format(pipeline=pipeline) for line in (_WRITE if task_type.writes_text else _PIPELINE)),
             "```",
             "",
             "`run.json` holds settings, versions, a fingerprint of the data, all metrics and the history of the loss.",

@@ -8,12 +8,12 @@ import numpy as np
 from hashee.data.fingerprint import fingerprint_of
 from hashee.data.task import Examples, Kind, Recipe, Task, TaskData
 
-RECIPE = Recipe(learning_rate=5e-3, batch_size=16, epochs=6.0, warmup_ratio=0.1, max_grad_norm=1.0)
+RECIPE = Recipe(learning_rate=3e-3, batch_size=16, epochs=8.0, warmup_ratio=0.1, max_grad_norm=1.0)
 SUMMARIES = {"good": "a great film", "bad": "a dull story"}
-QUICK: dict[str, Any] = {"max_new_tokens": 8, "decoder_layers": 1, "decoder_rate": 1.0, "num_beams": 2, "quiet": True}
+QUICK: dict[str, Any] = {"max_new_tokens": 8, "decoder_layers": 1, "num_beams": 2, "quiet": True}
 
 
-def make_summaries(train: int = 96, recipe: Recipe = RECIPE) -> TaskData:
+def make_summaries(train: int = 256, recipe: Recipe = RECIPE) -> TaskData:
     """Return documents in which one word says which of two summaries is theirs."""
     task = Task("tiny-summaries", Kind.SUMMARIES, (), "rouge1", recipe=recipe)
     splits = [_examples(count, seed) for count, seed in ((train, 0), (24, 1), (20, 2))]

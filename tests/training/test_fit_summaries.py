@@ -242,7 +242,7 @@ def test_models_that_cannot_be_fitted_are_refused(tmp_path: Path) -> None:
 def test_evaluate_says_where_summaries_are_judged(fitted: FitResult) -> None:
     from hashee.evaluation import evaluate
 
-    with pytest.raises(InputError, match="which hashee evaluate does not judge; run.json of a fit has its metrics"):
+    with pytest.raises(InputError, match=r"which hashee evaluate does not judge; run\.json of a fit has its metrics"):
         evaluate(fitted.folder, make_summaries())
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashee.study.exit_rules import ConfidenceAbove, ExitRule
 from hashee.study.methods.early_exit import EarlyExit, judged_by_exits
 from hashee.study.methods.first_layers import best_dense
-from hashee.study.multi_exit import MeanClassifier, MultiExitModel, new_classifiers
+from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
 from hashee.training.stages import WORK, Candidate, Choice, Fit
@@ -32,7 +32,7 @@ class HashExit(EarlyExit):
             folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
             at_cost = fit.with_settings(speedup=speedup)
             hashed = at_cost.converted("importance", dense, folder, teacher)
-            exits = MultiExitModel(hashed.model, new_classifiers(hashed.model, fit.backbone.depth - 1, MeanClassifier))
+            exits = MultiExitModel(hashed.model, new_classifiers(hashed.model, fit.backbone.depth - 1))
             lesson = replace(hashed.lesson, objective=ExitLosses(hashed.lesson.objective, by_depth=True))
             job = at_cost.job(f"{self.name} {speedup:g}x", exits, lesson)
             record = at_cost.train_into(folder, judged_by_exits(fit, job), lesson.depends)

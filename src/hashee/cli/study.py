@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hashee.study.clocks import Clocks
     from hashee.study.results import RunResult
     from hashee.study.run import Experiment
+    from hashee.study.workers import Workers
 
 OUTPUT = Path("results/study")
 CLOCKS, FLOPS = "clocks.json", "flops.json"
@@ -46,28 +47,34 @@ def run(
     """Run methods on a task, each over its whole curve, and write one result file per run."""
     wait_passively()
     from hashee.study.grid import Block
+    from hashee.study.workers import Workers
 
     given = {"epochs": epochs, "max_length": max_length, "speedup": speedup}
     settings = {name: value for name, value in given.items() if value is not None}
     limits = {} if limit is None else {"train": limit}
     block = Block([task], method, [backbone], seeds, limits, settings)
-    _run(block.experiments(), RunOptions(output, 1, threads, keep_models, as_json))
+    _run(block.experiments(), RunOptions(output, Workers(threads=threads), keep_models, as_json))
 
 
 def run_all(
     config: Annotated[Path, typer.Option(help="TOML file of runs, such as experiments/elue.toml.")],
     output: Annotated[Path | None, typer.Option(help="Folder for result files; default: the file's.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 1,
-    threads: Annotated[int | None, typer.Option(help="Threads of a single process.", min=1)] = None,
+    engine: Annotated[str, typer.Option(help="Where runs are: processes (here) or ray (on a cluster).")] = "processes",
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: 1, or what fits on Ray.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each; default: all cores or 1.", min=1)] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster, such as auto; default: a local one.")] = None,
+    gpus: Annotated[float, typer.Option(help="GPUs that Ray reserves for each.", min=0)] = 0.0,
     keep_models: KeepModels = False,
     as_json: AsJson = False,
 ) -> None:
     """Run what is missing or stale of a file of runs; start it again at any time, and it goes on."""
     wait_passively()
     from hashee.study.grid import read_grid
+    from hashee.study.workers import Workers
 
+    workers = Workers(engine, jobs, threads, address, gpus)
     grid = read_grid(config)
-    _run(grid.experiments(), RunOptions(output or grid.output, jobs, threads, keep_models, as_json))
+    _run(grid.experiments(), RunOptions(output or grid.output, workers, keep_models, as_json))
 
 
 def clock(
@@ -166,16 +173,13 @@ class RunOptions:
     """How experiments are run, and how their results are shown."""
 
     output: Path
-    jobs: int
-    threads: int | None
+    workers: "Workers"
     keep_models: bool
     as_json: bool
 
 
 def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
     """Run experiments, say after each what came out, and fail if any did."""
-    from hashee.cost.threads import torch_threads
-    from hashee.hf.pretrained import quiet_transformers
     from hashee.study import grid
     from hashee.training.stopping import STOPS, as_stopped
 
@@ -191,8 +195,7 @@ def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
             Console().print(summary(outcome, options.output))
 
     try:
-        with quiet_transformers(), torch_threads(options.threads):
-            grid.run_all(experiments, options.output, report, options.jobs, options.keep_models)
+        grid.run_all(experiments, options.output, report, options.workers, options.keep_models)
     except STOPS as error:
         stopped = as_stopped(error)
         print(f"{stopped.reason}; the same command goes on where it stopped", file=sys.stderr)

@@ -81,7 +81,9 @@ def clock(
     task: Annotated[list[str] | None, typer.Option(help="snli or imdb; default: both.")] = None,
     method: Annotated[list[str] | None, typer.Option(help=f"Repeat for more; default: {', '.join(TIMED)}.")] = None,
     batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
-    speedup: Annotated[float, typer.Option(help="Executed speed-up at which methods are timed.", min=1)] = 3.0,
+    speedup: Annotated[
+        list[float] | None, typer.Option(help="Executed speed-up to time at; repeat for more; default: 3.", min=1)
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Timed rounds, in which methods take turns.", min=1)] = 5,
     texts: Annotated[int, typer.Option(help="Test texts that are timed.", min=1)] = 512,
     backbone: Annotated[str, typer.Option(help="Backbone of the runs whose models are timed.")] = "minilm",
@@ -97,11 +99,14 @@ def clock(
     from hashee.hf.pretrained import quiet_transformers
     from hashee.study import clocking
 
-    given: dict[str, Any] = {"tasks": task, "methods": method or TIMED, "batch_sizes": batch_size}
+    given: dict[str, Any] = {
+        "tasks": task,
+        "methods": method or TIMED,
+        "batch_sizes": batch_size,
+        "speedups": speedup,
+    }
     given = {name: tuple(values) for name, values in given.items() if values}
-    settings = clocking.ClockSettings(
-        results, backbone=backbone, seed=seed, speedup=speedup, rounds=rounds, texts=texts, **given
-    )
+    settings = clocking.ClockSettings(results, backbone=backbone, seed=seed, rounds=rounds, texts=texts, **given)
     path = output or results / CLOCKS
     clocks = None
     with quiet_transformers(), torch_threads(threads), shown_progress(Console(stderr=True)) as report:
@@ -226,17 +231,18 @@ def times_of(clocks: "Clocks") -> Iterator[Table]:
     from hashee.study.clocking import TRANSFORMERS
 
     for texts in dict.fromkeys(row.texts for row in clocks.rows):
-        found = clocks.of(texts)
-        rounds = len(found[TRANSFORMERS][0].seconds_per_text)
+        points = clocks.points(texts)
+        transformers = next(rows for rows in points if rows[0].method == TRANSFORMERS)
+        rounds = len(transformers[0].seconds_per_text)
         shown = Table(
             title=f"{texts}: milliseconds per text, median of {rounds} rounds",
             caption=f"counted: in operations; faster: than transformers, by the clock; {clocks.machine}",
         )
         for column in ("method", "quality", "counted", "batch", "ms", "spread", "faster"):
             shown.add_column(column, justify="left" if column == "method" else "right")
-        for method, rows in found.items():
-            for row, padded in zip(rows, found[TRANSFORMERS], strict=True):
-                about = (method, f"{row.quality:.4f}") if row is rows[0] else ("", "")
+        for rows in points:
+            for row, padded in zip(rows, transformers, strict=True):
+                about = (row.method, f"{row.quality:.4f}") if row is rows[0] else ("", "")
                 times = (f"{1000 * row.median:.3f}", f"{row.spread:.0%}", f"{padded.median / row.median:.2f}x")
                 shown.add_row(*about, f"{row.speedup:.2f}x", str(row.batch), *times, end_section=row is rows[-1])
         yield shown

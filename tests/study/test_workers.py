@@ -22,7 +22,7 @@ from hashee.study.ray_engine import connected, run_on_ray, with_absolute_paths
 from hashee.study.results import RunResult, read_results
 from hashee.study.run import Experiment
 from hashee.study.workers import Group, Outcome, Workers, run_in_processes
-from hashee.training.stopping import Stopped, StopRequest
+from hashee.training.stopping import Stopped, StopRequest, sigterm_raises
 
 TOLD = list[tuple[str, Outcome]]
 
@@ -157,11 +157,11 @@ def test_an_interruption_waits_for_checkpoints_and_starts_nothing_more(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     def interrupt(experiment: Experiment, outcome: Outcome) -> None:
-        raise Stopped(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     groups = [named("short"), named("long", "after"), named("waiting")]
     work = partial(interruptible, folder=tmp_path)
-    with pytest.raises(Stopped):
+    with sigterm_raises(), pytest.raises(Stopped):
         if engine == "ray":
             request.getfixturevalue("cluster")
             run_on_ray(groups, work, interrupt, tmp_path, Workers("ray", jobs=2))

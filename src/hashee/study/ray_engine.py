@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from hashee.study.results import PATHS
 from hashee.study.run import Experiment
 from hashee.study.workers import Group, Outcome, Report, Work, Workers
 from hashee.training.settings import EMBEDDED
+from hashee.training.stopping import StopRequest
 
 _OF_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 """Ray's own settings, unless the environment has others: nothing is reported to its makers, and below `uv run` the
@@ -28,6 +28,8 @@ _FORWARDED = ("HF_HOME", "HF_HUB_OFFLINE", "OMP_WAIT_POLICY")
 """Variables that workers have as this process has them; beside them `HASHEE_DATA`."""
 _REACHABLE = 10.0
 """Seconds in which a cluster answers."""
+_LOOK_UP = 1.0
+"""Seconds after which a signal is noticed; Ray does not let every exception of a handler through."""
 _GRACE = 120.0
 """Seconds in which tasks that are told to stop may write a checkpoint."""
 
@@ -49,32 +51,41 @@ def run_on_ray(groups: Sequence[Group], work: Work, report: Report, folder: Path
     """
     os.environ.update({name: value for name, value in _OF_RAY.items() if name not in os.environ})
     ray = require("ray", "ray", "--engine ray")
-    with connected(ray, workers), _sign_in(folder) as sign:
+    stop = StopRequest()
+    with connected(ray, workers), _sign_in(folder) as sign, stop.listening(alone=True):
         options = {"num_cpus": workers.threads or 1, "num_gpus": workers.gpus}
         remote = ray.remote(_on_a_node).options(max_retries=0, runtime_env={"env_vars": _environment()}, **options)
         waiting = deque([with_absolute_paths(each) for each in group] for group in groups)
         running: list[_Task] = []
         try:
-            while waiting or running:
+            while (waiting or running) and not stop.requested:
                 while waiting and len(running) < (workers.jobs or len(groups)):
                     group = waiting.popleft()
                     running.append(_Task(remote.remote(group, work, sign), deque(group)))
-                ready, _ = ray.wait([task.stream for task in running], num_returns=1)
-                task = next(task for task in running if task.stream is ready[0])
-                try:
-                    outcome = ray.get(next(task.stream))
-                except StopIteration:
+                ready, _ = ray.wait([task.stream for task in running], num_returns=1, timeout=_LOOK_UP)
+                for task in [task for task in running if ready and task.stream is ready[0]]:
                     running.remove(task)
-                    continue
-                except ray.exceptions.RayError as error:
-                    # The worker is gone, or has met an error that is not ours; other runs may not.
-                    outcome = _failure(error)
-                    running.remove(task)
-                    waiting.extendleft([list(task.left)[1:]] if len(task.left) > 1 else [])
-                report(task.left.popleft(), outcome)
-        except BaseException:
+                    waiting.extendleft(_next_outcome(ray, task, running, report))
+        finally:
             _cancel(ray, [task.stream for task in running])
-            raise
+
+
+def _next_outcome(ray: Any, task: _Task, running: list[_Task], report: Report) -> list[list[Experiment]]:
+    """Report the next run of a task that is ready, which goes on running unless it has ended.
+
+    Returns what must be started anew: the runs after one whose worker died, as one group.
+    """
+    try:
+        outcome = ray.get(next(task.stream))
+    except StopIteration:
+        return []
+    except ray.exceptions.RayError as error:
+        # The worker is gone, or has met an error that is not ours; other runs may not.
+        report(task.left.popleft(), _failure(error))
+        return [list(task.left)] if task.left else []
+    running.append(task)
+    report(task.left.popleft(), outcome)
+    return []
 
 
 def _on_a_node(group: Group, work: Work, sign: Path) -> Iterator[Outcome]:
@@ -182,9 +193,7 @@ def _first_line(error: Exception) -> str:
 
 def _cancel(ray: Any, streams: list[Any]) -> None:
     """Stop tasks as Ctrl-C does: those that wait never start, those that train write a checkpoint first."""
-    if streams:
-        print("waiting for checkpoints; press Ctrl-C again to stop without them", file=sys.stderr, flush=True)
     for stream in streams:
         ray.cancel(stream)
-    ended = [stream.completed() for stream in streams]
-    ray.wait(ended, num_returns=len(ended), timeout=_GRACE) if ended else None
+    if streams:
+        ray.wait([stream.completed() for stream in streams], num_returns=len(streams), timeout=_GRACE)

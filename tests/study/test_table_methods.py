@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from fitting_data import RECIPE, make_data
+from made_up_results import result
 
 from hashee.data.task import Kind
 from hashee.errors import HasheeError
@@ -109,3 +110,11 @@ def test_the_dense_model_is_the_whole_backbone(backbone: Path, tmp_path: Path) -
     (point,) = found.curve
     assert (point.knob, point.paper_speedup, found.passes) == (4.0, 1.0, 2.0)
     assert point.speedup > 1, "rows that the head does not read are left out of the last layer"
+
+
+def test_variants_of_a_method_do_not_replace_each_others_models() -> None:
+    plain = result("hash-importance")
+    taught = replace(plain, settings={"unlabelled": "texts.jsonl"})
+    longer = replace(plain, settings={"epochs": 5.0, "bf16": True})
+    assert taught.work != plain.work and taught.path != plain.path
+    assert longer.work == plain.work and longer.path == plain.path, "trained otherwise, it is the same method"

@@ -95,7 +95,7 @@ class RunResult:
 
     @property
     def work(self) -> Path:
-        """Where models lie below the folder of results; methods with the same task, backbone, seed and variant share it."""
+        """Where models lie below the folder of results; methods with all else equal share it."""
         return Path(WORK) / f"{self.task}-{self.backbone}-seed{self.seed}{self.variant}"
 
     def has_models(self, folder: Path) -> bool:

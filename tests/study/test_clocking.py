@@ -232,7 +232,7 @@ def test_what_has_no_models_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"tasks": ("sst2",)}, "times are taken with snli and imdb"),
+        ({"tasks": ("wnut17",)}, "times are taken with texts of sst2, imdb, snli"),
         ({"methods": ("magic",)}, "unknown method 'magic'"),
         ({"batch_sizes": (1, 32)}, "24 texts fill no batch of 32"),
         ({"batch_sizes": (0,)}, "batch size is 0"),

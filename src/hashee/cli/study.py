@@ -78,7 +78,7 @@ def run_all(
 
 
 def clock(
-    task: Annotated[list[str] | None, typer.Option(help="snli or imdb; default: both.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Whose test texts; default: snli and imdb.")] = None,
     method: Annotated[list[str] | None, typer.Option(help=f"Repeat for more; default: {', '.join(TIMED)}.")] = None,
     batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
     speedup: Annotated[
@@ -127,6 +127,7 @@ def table(
     results: Results = OUTPUT,
     backbone: Annotated[str | None, typer.Option(help="Only results with this backbone.")] = None,
     task: Annotated[str | None, typer.Option(help="Only results on this task.")] = None,
+    clocks: Annotated[Path | None, typer.Option(help="File of times; default: clocks.json in RESULTS.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper with its figures beside ours."""
@@ -134,7 +135,7 @@ def table(
     from hashee.study.tables import TABLES
 
     build = _named(TABLES, name, "table")
-    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    options = ReportOptions(task, backbone, clocks or results / CLOCKS, results / FLOPS)
     made = build(_results(results), options)
     if as_json:
         print(json.dumps(made.to_dict(), allow_nan=False))

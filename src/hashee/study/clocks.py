@@ -9,11 +9,10 @@ from typing import Any
 
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
+from hashee.study.paper import TASKS
 
-SHORT, LONG = "SNLI", "IMDb"
-"""Texts that times are taken with, as in the paper: short and long ones."""
-TEXTS = {"snli": SHORT, "imdb": LONG}
-"""Tasks whose texts they are, and what files of times call them."""
+SHORT, LONG = TASKS["snli"], TASKS["imdb"]
+"""Texts that times are taken with unless told otherwise, as in the paper: short and long ones."""
 _SHOWN = ("cpu", "instruction_sets", "cores", "threads")
 """What a line about a machine says of it; files have more."""
 
@@ -24,7 +23,7 @@ class ClockRow:
 
     method: str
     texts: str
-    """`SHORT` or `LONG`."""
+    """Whose they are: a task as the paper writes it."""
     batch: int
     seconds_per_text: tuple[float, ...]
     """One for each round; methods take turns in each round."""
@@ -106,8 +105,8 @@ def _rows(values: Iterable[Mapping[str, Any]]) -> Iterable[ClockRow]:
     for value in values:
         tuples = {name: tuple(value.get(name, ())) for name in ("seconds_per_text", "asked_speedups")}
         row = ClockRow(**{**value, "batch": int(value["batch"])} | tuples)
-        if row.texts not in (SHORT, LONG) or row.batch < 1:
-            raise ValueError(f"texts are {SHORT} or {LONG}, batches at least 1: {row.texts}, {row.batch}")
+        if row.texts not in TASKS.values() or row.batch < 1:
+            raise ValueError(f"texts are of {', '.join(TASKS.values())}, batches at least 1: {row.texts}, {row.batch}")
         if not row.seconds_per_text or min(row.seconds_per_text) <= 0:
             raise ValueError(f"{row.method} has no times, or times that are not above 0")
         yield row

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hashee.study.clocks import TEXTS, ClockRow, Clocks, read_clocks
+from hashee.study.clocks import ClockRow, Clocks, read_clocks
 from hashee.study.curves import notes_on_data
 from hashee.study.options import ReportOptions
+from hashee.study.paper import TASKS
 from hashee.study.results import OperatingPoint, RunResult
 from hashee.study.tables.quality_at_cost import quality_at
 from hashee.study.tables.table import Content, Table, without_repeats
@@ -31,7 +32,7 @@ def quality_at_time(results: list[RunResult], options: ReportOptions) -> Table:
     rows: list[tuple[Content, ...]] = []
     shown: list[RunResult] = []
     stale: list[str] = []
-    for task, texts in TEXTS.items():
+    for task, texts in TASKS.items():
         if options.task not in (None, task):
             continue
         own = [result for result in chosen if result.task == task]

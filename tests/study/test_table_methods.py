@@ -9,7 +9,7 @@ from fitting_data import RECIPE, make_data
 from made_up_results import result
 
 from hashee.data.task import Kind
-from hashee.errors import HasheeError
+from hashee.errors import HasheeError, ImpossibleSpeedup
 from hashee.hf.flops import costs_of
 from hashee.study.methods import METHODS
 from hashee.study.run import Experiment, run_experiment
@@ -88,6 +88,15 @@ def test_tables_are_solved_for_the_executed_speedup(name: str, trained: dict[str
     whole = costs_of(model.config, model.exit_table.never(model.config.vocab_size, 4), ids, reads_first_row=False)
     spent = costs_of(model.config, model.exit_table, ids, bool(model.hashed_encoder.reads_first_row))
     assert whole.paper.sum() / spent.executed.sum() == pytest.approx(SPEEDUP, rel=0.1)
+
+
+def test_speedups_that_no_table_reaches_are_left_out(trained: dict[str, Choice]) -> None:
+    fit = trained["hash-importance"].fit.with_settings(speedup=None)
+    method = replace(METHODS["hash-importance-1"], speedups=(SPEEDUP, BEYOND_LAYER_1))
+    (candidate,) = method.train(fit).candidates
+    assert candidate.table is not None and candidate.table.parameters["speedup"] == SPEEDUP
+    with pytest.raises(ImpossibleSpeedup):
+        replace(method, speedups=(BEYOND_LAYER_1,)).train(fit)
 
 
 def test_mutual_information_needs_a_label_for_each_text() -> None:

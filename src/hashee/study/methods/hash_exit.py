@@ -6,6 +6,7 @@ from dataclasses import replace
 from hashee.study.exit_rules import ConfidenceAbove, ExitRule
 from hashee.study.methods.early_exit import EarlyExit, judged_by_exits
 from hashee.study.methods.first_layers import best_dense
+from hashee.study.methods.tables import for_each_speedup
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
 from hashee.training.method import register_method
@@ -26,9 +27,8 @@ class HashExit(EarlyExit):
         """Fine-tune the dense model; then train a model with a table by importance and all its exits together."""
         dense = fit.dense()
         teacher = best_dense(fit) if fit.settings.distillation else None
-        speedups = SPEEDUPS if fit.settings.speedup is None else (fit.settings.speedup,)
-        candidates = []
-        for speedup in speedups:
+
+        def at_speedup(speedup: float) -> Candidate:
             folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
             at_cost = fit.with_settings(speedup=speedup, min_exit=0)
             hashed = at_cost.converted("importance", dense, folder, teacher)
@@ -37,9 +37,9 @@ class HashExit(EarlyExit):
             job = at_cost.job(f"{self.name} {speedup:g}x", exits, lesson)
             record = at_cost.train_into(folder, judged_by_exits(fit, job), lesson.depends)
             passes = fit.passes_after(dense)
-            name = f"{speedup:g}x"
-            candidates.append(Candidate(name, folder, hashed.table, record, hashed.seconds, passes))
-        return Choice(fit, candidates, dense=dense)
+            return Candidate(f"{speedup:g}x", folder, hashed.table, record, hashed.seconds, passes)
+
+        return Choice(fit, for_each_speedup(fit, SPEEDUPS, at_speedup), dense=dense)
 
     def rule(self, model: MultiExitModel, knob: float) -> ExitRule:
         """Leave where one class is likely enough."""

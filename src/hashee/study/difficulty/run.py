@@ -131,3 +131,13 @@ def run_trials(trials: Iterable[Trial], output: Path, report: Report) -> list[Di
 @cache
 def _loaded(data: str) -> DifficultySet:
     return load_set(data)
+
+
+def applies(trial: Trial, tell: Callable[[str], None]) -> bool:
+    """Say whether a predictor fits a set and a backbone; if not, tell why."""
+    try:
+        predictor_named(trial.predictor).refuse(_loaded(trial.data), trial.settings)
+    except HasheeError as error:
+        tell(f"left out: {trial.name}: {error}")
+        return False
+    return True

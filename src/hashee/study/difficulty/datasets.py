@@ -126,7 +126,7 @@ def checked(data: DifficultySet) -> DifficultySet:
     for split, examples in (("train", data.train), ("test", data.test)):
         if len(examples) < FEWEST:
             raise InputError(
-                f"{split} of {data.name} has {len(examples)} rows, too few to tell anything; it needs {FEWEST}"
+                f"{split} of {data.name} has {len(examples)} rows, too few to tell anything; it needs at least {FEWEST}"
             )
     widths = {
         split: {len(row) for row in _rows(data.level, examples)}

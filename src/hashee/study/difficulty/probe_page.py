@@ -59,7 +59,8 @@ def verdict(probe: Probe) -> list[str]:
         best = max(others, key=lambda each: each.f1 or 0.0)
         sentences.append(
             f"Of what layers get wrong, {best.predictor} finds {100 * best.recall:.0f} % (F1 "
-            f"{100 * (best.f1 or 0):.1f}); always predicting the majority finds {100 * majority.recall:.0f} % (F1 {100 * (majority.f1 or 0):.1f})."
+            f"{100 * (best.f1 or 0):.1f}); always predicting the majority finds "
+            f"{100 * majority.recall:.0f} % (F1 {100 * (majority.f1 or 0):.1f})."
         )
     return sentences
 

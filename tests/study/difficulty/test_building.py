@@ -83,7 +83,7 @@ def test_texts_are_labelled_with_the_layers_that_are_right(backbone: Path, tmp_p
 
 def test_words_are_labelled_with_the_layers_that_are_right(backbone: Path, tmp_path: Path) -> None:
     data = make_data(Kind.TAGS, recipe=replace(RECIPE, epochs=6.0))
-    settings = ModelSettings("tiny", data, str(backbone), label_splits=("dev", "test"))
+    settings = ModelSettings("tiny", data, str(backbone), label_splits=("dev", "test"), test_share=0.5)
     made = build_by_model("token", settings, tmp_path)
     assert made.level == "token" and made.layers == 4 and len(made.train) + len(made.test) == 80
     for text, target in zip(made.train.texts, made.train.targets or (), strict=True):
@@ -115,7 +115,7 @@ def test_what_cannot_be_built_is_refused(backbone: Path, tmp_path: Path) -> None
     single = make_backbone(tmp_path / "single", layers=1)
     with pytest.raises(InputError, match=r"the backbone single has 1 layer; .* at least 2"):
         build_by_model("sentence", ModelSettings("tiny", data, str(single)), tmp_path)
-    with pytest.raises(InputError, match="'dense' trains no classifier after every layer; choose from deebert"):
+    with pytest.raises(InputError, match="'dense' trains no classifier after every layer; choose from berxit"):
         build_by_model("sentence", ModelSettings("tiny", data, str(backbone), method="dense"), tmp_path)
     with pytest.raises(InputError, match="of dev or test, not of 'train'"):
         ModelSettings("tiny", data, label_splits=("train",))

@@ -27,7 +27,8 @@ LEARNING = [name for name in PREDICTORS if name != "majority"]
 def test_what_one_word_tells_is_learned(name: str, level: Level, backbone: Path, tmp_path: Path) -> None:
     data = make_set(level, train=300)
     epochs = 8.0 if name == "transformer" else 10.0
-    settings = PredictorSettings(backbone=str(backbone), epochs=epochs, max_length=32)
+    rate = 1e-2 if name == "transformer" else None
+    settings = PredictorSettings(str(backbone), epochs=epochs, learning_rate=rate, max_length=32)
     splits = splits_of(data, 0)
     fitted = predictor_named(name).fit(splits, settings, tmp_path)
     targets = flat_targets(level, data.test)

@@ -96,7 +96,7 @@ def _train(model: BiLstm, train: Tokenized, settings: PredictorSettings) -> Iter
     """Train for some passes, and yield after each."""
     epochs = round(settings.epochs or EPOCHS)
     steps = Steps(len(train), BATCH, settings.seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate or RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * len(steps))
     loss_of = TASK_TYPES[Kind.LABELS].loss
     for epoch in range(epochs):

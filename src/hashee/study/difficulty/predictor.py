@@ -29,6 +29,8 @@ class PredictorSettings:
     """How far classes are evened out, from 0 to 1."""
     epochs: float | None = None
     """Passes over the training examples; None for the predictor's own."""
+    learning_rate: float | None = None
+    """Of BiLSTM and Transformer; None for the predictor's own."""
     max_length: int = 128
     bf16: bool = False
     """Train Transformers in bfloat16 mixed precision."""
@@ -41,12 +43,13 @@ class PredictorSettings:
 
     def recorded(self) -> Mapping[str, Any]:
         """Return what results depend on, besides backbone and seed."""
-        return {
+        own = {
             "oversampling": self.oversampling,
             "epochs": self.epochs,
             "max_length": self.max_length,
             "bf16": self.bf16,
         }
+        return own if self.learning_rate is None else own | {"learning_rate": self.learning_rate}
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Transformer:
                 backbone=settings.backbone,
                 seed=settings.seed,
                 epochs=settings.epochs or EPOCHS[splits.level],
+                learning_rate=settings.learning_rate,
                 max_length=settings.max_length,
                 bf16=settings.bf16,
                 quiet=True,

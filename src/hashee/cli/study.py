@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hashee.study.workers import Workers
 
 OUTPUT = Path("results/study")
-CLOCKS, FLOPS = "clocks.json", "flops.json"
-"""Files in the folder of results that are not of one run."""
+CLOCKS, FLOPS, DIFFICULTY = "clocks.json", "flops.json", "difficulty"
+"""Files, and a folder, in the folder of results that are not of one run."""
 KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep models too, which `study clock` times.")]
 TIMED = ("first-layers", "fastbert", "pabee", "deebert", "hash-importance", "hash-x-exit")
 """Methods that `clock` times unless told otherwise; the dense baselines are always among them."""
@@ -135,7 +135,7 @@ def table(
     from hashee.study.tables import TABLES
 
     build = _named(TABLES, name, "table")
-    options = ReportOptions(task, backbone, clocks or results / CLOCKS, results / FLOPS)
+    options = ReportOptions(task, backbone, clocks or results / CLOCKS, results / FLOPS, results / DIFFICULTY)
     made = build(_results(results), options)
     if as_json:
         print(json.dumps(made.to_dict(), allow_nan=False))
@@ -155,7 +155,7 @@ def figure(
     from hashee.study.options import ReportOptions
 
     draw = _named(FIGURES, name, "figure")
-    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS, results / DIFFICULTY)
     save(draw(_results(results), options), output)
     Console().print(f"drawn to {output}", markup=False, highlight=False, soft_wrap=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hashee.study.options import ReportOptions
 from hashee.study.results import RunResult
 from hashee.study.tables.buckets import buckets
+from hashee.study.tables.difficulty import difficulty, hypothesis
 from hashee.study.tables.elue import elue
 from hashee.study.tables.flops import flops
 from hashee.study.tables.hash_functions import hash_functions
@@ -24,6 +25,8 @@ TABLES: dict[str, Callable[[list[RunResult], ReportOptions], Table]] = {
     "max-speed": max_speed,
     "saved-macs": saved_macs,
     "flops": flops,
+    "difficulty": difficulty,
+    "hypothesis": hypothesis,
 }
 """What makes each table of results."""
 

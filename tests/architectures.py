@@ -7,11 +7,15 @@ from torch import Tensor
 from transformers import (
     AlbertConfig,
     AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     BartConfig,
     BertConfig,
     CamembertConfig,
     DistilBertConfig,
     ElectraConfig,
+    LlamaConfig,
+    MarianConfig,
     MBartConfig,
     ModernBertConfig,
     MPNetConfig,
@@ -19,6 +23,7 @@ from transformers import (
     PreTrainedModel,
     RobertaConfig,
     RobertaPreLayerNormConfig,
+    T5Config,
     XLMRobertaConfig,
 )
 
@@ -26,6 +31,7 @@ import hashee
 from hashee.families.adapters import adapter_for
 from hashee.families.cpt import CptConfig
 from hashee.families.elasticbert import ElasticBertConfig
+from hashee.families.encoder_bart import EncoderBartConfig
 
 VOCABULARY = 97
 LAYERS = 4
@@ -76,6 +82,18 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "elasticbert": (ElasticBertConfig, BERT_LIKE),
     "electra": (ElectraConfig, BERT_LIKE | {"embedding_size": 16}),
+    "encoder-bart": (
+        EncoderBartConfig,
+        BART_LIKE
+        | {"pretrained_encoder": BERT_LIKE | {"model_type": "bert"}, "pad_token_id": 0, "bos_token_id": 1}
+        | {"eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
+    ),
+    "marian": (
+        MarianConfig,
+        BART_LIKE
+        | {"scale_embedding": True, "pad_token_id": 1, "eos_token_id": 2}
+        | {"decoder_start_token_id": 1, "forced_eos_token_id": 2},
+    ),
     "mbart": (MBartConfig, BART_LIKE),
     # A window of four columns on either side, in layers 2 and 3.
     "modernbert": (
@@ -87,14 +105,45 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "mpnet": (MPNetConfig, BERT_LIKE),
     "roberta": (RobertaConfig, BERT_LIKE),
     "roberta-prelayernorm": (RobertaPreLayerNormConfig, BERT_LIKE),
+    # Three heads of six columns: all of them together are narrower than the states.
+    "t5": (
+        T5Config,
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 24,
+            "d_kv": 6,
+            "d_ff": 40,
+            "num_layers": LAYERS,
+            "num_decoder_layers": 2,
+            "num_heads": 3,
+            "feed_forward_proj": "gated-gelu",
+            "eos_token_id": 2,
+            "decoder_start_token_id": 0,
+        },
+    ),
     "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
 }
 FAMILIES = sorted(CONFIGS)
+# Four heads of queries on two of keys and values, wider together than the states.
+LLAMA: dict[str, Any] = BERT_LIKE | {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SEQ2SEQ = ("bart", "cpt", "encoder-bart", "marian", "mbart", "t5")
+"""The families whose models write text."""
 
 
 def make_config(family: str, **changes: Any) -> PreTrainedConfig:
     """Return the tiny config of a family."""
     config_class, fields = CONFIGS[family]
+    if family == "encoder-bart":
+        # What BART's config does not know is said of the encoder.
+        inner = {name: changes.pop(name) for name in list(changes) if not hasattr(config_class, name)}
+        changes["pretrained_encoder"] = fields["pretrained_encoder"] | inner
     return config_class(**(fields | changes))
 
 
@@ -105,19 +154,38 @@ def make_model(family: str, auto_class: Any = AutoModel, seed: int = 0, **change
     return randomise(model)
 
 
+def make_writer(family: str, **changes: Any) -> Any:
+    """Return a tiny dense model that writes text, whose decoder has as many layers as other models."""
+    if family != "llama":
+        return make_model(family, AutoModelForSeq2SeqLM, **({"decoder_layers": LAYERS} | changes))
+    torch.manual_seed(0)
+    config = LlamaConfig(**(LLAMA | changes))
+    return randomise(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
+
+
 def randomise(model: Any) -> Any:
     """Give every parameter a random value, norms included: with initial values, swapped norms would pass."""
+    # T5 neither scales its scores nor norms its sums, so larger weights would leave few digits to compare.
+    spread = 0.15 if model.config.model_type == "t5" else 0.25
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight"))
-            parameter.normal_(1.0 if is_norm else 0.0, 0.25)
+            if not parameter.requires_grad:
+                continue  # Marian's sinusoids, which are not saved
+            is_norm = name.lower().endswith(("norm.weight", "norm_embedding.weight", "layernorm.weight"))
+            parameter.normal_(1.0 if is_norm else 0.0, spread)
     return model
+
+
+def targets(model: Any, ids: Tensor) -> dict[str, Tensor]:
+    """Return what a model that writes text must be given beside the source; BART and CPT make it up from that."""
+    needed = ("MarianModel", "MarianMTModel", "T5Model", "T5ForConditionalGeneration")
+    return {"decoder_input_ids": ids} if type(model).__name__.removeprefix("Hashee") in needed else {}
 
 
 def encoder_of(model: Any) -> Any:
     """Return the part of a dense or converted model that turns ids into hidden states."""
     adapter = adapter_for(model.config)
-    return next(module for module in model.modules() if isinstance(module, adapter.encoder_class))
+    return adapter.encoder_in(model)[1]
 
 
 def make_ids(batch: int = 5, length: int = 12, seed: int = 0) -> Tensor:

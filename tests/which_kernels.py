@@ -9,7 +9,19 @@ import hashee.engine.block
 from hashee.engine import native
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
-FUSED = {"bart", "bert", "camembert", "cpt", "distilbert", "elasticbert", "electra", "roberta", "xlm-roberta"}
+FUSED = {
+    "bart",
+    "bert",
+    "camembert",
+    "cpt",
+    "distilbert",
+    "elasticbert",
+    "electra",
+    "encoder-bart",
+    "marian",
+    "roberta",
+    "xlm-roberta",
+}
 """Families with unshared post-norm layers and no position bias, which run in one call."""
 
 

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from hashee.data.batching import Batching
     from hashee.evaluation import Evaluation, evaluate, tradeoff
     from hashee.export.loading import load
+    from hashee.hf.building import build_seq2seq
     from hashee.hf.convert import convert
     from hashee.hf.explain import Explanation
     from hashee.hf.flops import FlopCount, count_flops
+    from hashee.hf.generation_flops import GenerationCount, count_generation
     from hashee.hf.quantize import quantize
     from hashee.tables.budget import Budget
     from hashee.tables.counting import TokenCounts, count_tokens
@@ -41,6 +43,7 @@ __all__ = [
     "FitResult",
     "FitSettings",
     "FlopCount",
+    "GenerationCount",
     "HasheeError",
     "Importance",
     "InputError",
@@ -50,8 +53,10 @@ __all__ = [
     "UnsupportedModel",
     "UnsupportedOption",
     "__version__",
+    "build_seq2seq",
     "convert",
     "count_flops",
+    "count_generation",
     "count_tokens",
     "evaluate",
     "fit",
@@ -73,10 +78,13 @@ _MODULES = {
     "FitResult": "hashee.training",
     "FitSettings": "hashee.training",
     "FlopCount": "hashee.hf.flops",
+    "GenerationCount": "hashee.hf.generation_flops",
     "Importance": "hashee.tables.measuring",
     "TokenCounts": "hashee.tables.counting",
+    "build_seq2seq": "hashee.hf.building",
     "convert": "hashee.hf.convert",
     "count_flops": "hashee.hf.flops",
+    "count_generation": "hashee.hf.generation_flops",
     "count_tokens": "hashee.tables.counting",
     "evaluate": "hashee.evaluation",
     "fit": "hashee.training",

@@ -44,11 +44,14 @@ EXIT_LAYERS: dict[str, list[list[str]]] = {
     "distilbert": [["transformer.layer.0"], ["transformer.layer.1"], ["transformer.layer.2"], ["transformer.layer.3"]],
     "elasticbert": BERT_LIKE,
     "electra": BERT_LIKE,
+    "encoder-bart": BERT_LIKE,
+    "marian": BART_LIKE,
     "mbart": BART_LIKE,
     "modernbert": BART_LIKE,
     "mpnet": BERT_LIKE,
     "roberta": BERT_LIKE,
     "roberta-prelayernorm": BERT_LIKE,
+    "t5": [["block.0"], ["block.1"], ["block.2"], ["block.3"]],
     "xlm-roberta": BERT_LIKE,
 }
 """For each family the modules of the encoder that run as exit layers 1 to 4, in the order in which they run."""
@@ -231,8 +234,8 @@ def test_right_adapters_pass(family: str) -> None:
 def test_wrong_numbers_and_orders_of_layers_are_caught(
     family: str, mutate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # CPT's encoder is a BertModel, which finds BERT's adapter.
-    for adapter in {ADAPTERS[family], ADAPTERS["bert" if family == "cpt" else family]}:
+    # These encoders are BertModels, which find BERT's adapter.
+    for adapter in {ADAPTERS[family], ADAPTERS["bert" if family in ("cpt", "encoder-bart") else family]}:
         for name, wrong in mutate(adapter).items():
             monkeypatch.setattr(adapter, name, wrong, raising=False)
     assert parity(family, {}) > 100 * TOLERANCE

@@ -17,6 +17,7 @@ import hashee.engine.plan
 from architectures import (
     FAMILIES,
     LAYERS,
+    SEQ2SEQ,
     converted,
     encoder_of,
     make_config,
@@ -84,7 +85,7 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
 def forms(family: str) -> list[Any]:
     """Return every form of attention that a family has in inference, and how its layers are called."""
     # The absorbed form supports neither a position bias nor rotary positions.
-    names = ("plain",) if family in ("mpnet", "modernbert") else ("plain", "absorbed")
+    names = ("plain",) if family in ("mpnet", "modernbert", "t5") else ("plain", "absorbed")
     calls = ("one by one", "in one call") if family in FUSED else ("one by one",)
     return [
         pytest.param(family, form, call, marks=[needs_kernels] if call == "in one call" else [])
@@ -207,7 +208,7 @@ def test_first_layers_alone_equal_freezing_all_tokens_there(family: str) -> None
         (family, field)
         for family in FAMILIES
         for field in ("token_type_ids", "position_ids", "inputs_embeds")
-        if family not in ("bart", "mbart", "cpt") and (ADAPTERS[family].token_types or field != "token_type_ids")
+        if family not in SEQ2SEQ and (ADAPTERS[family].token_types or field != "token_type_ids")
     ],
 )
 def test_other_inputs_are_honoured(family: str, field: str) -> None:
@@ -240,7 +241,9 @@ def test_other_inputs_are_honoured(family: str, field: str) -> None:
 DROPOUTS = {
     "distilbert": ("dropout", "attention_dropout"),
     "bart": ("dropout", "attention_dropout", "activation_dropout"),
+    "marian": ("dropout", "attention_dropout", "activation_dropout"),
     "mbart": ("dropout", "attention_dropout", "activation_dropout"),
+    "t5": ("dropout_rate",),
     "cpt": ("activation_dropout", "attention_dropout"),
     "modernbert": ("attention_dropout", "embedding_dropout", "mlp_dropout"),
 }
@@ -326,7 +329,7 @@ def shift_exit(block: Block) -> Block:
 @pytest.mark.parametrize("mutate", [swap_norms, flip_norm_position, shift_exit])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_mutated_layers_are_caught(family: str, mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = ADAPTERS["bert" if family == "cpt" else family]
+    adapter = ADAPTERS["bert" if family in ("cpt", "encoder-bart") else family]
     right = adapter.blocks
     monkeypatch.setattr(adapter, "blocks", lambda encoder: (mutate(block) for block in right(encoder)), raising=False)
     ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
@@ -342,9 +345,10 @@ def test_dropped_mask_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) ->
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# T5 has no absolute positions.
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "t5"])
 def test_wrong_position_offset_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = ADAPTERS["bert" if family == "cpt" else family]
+    adapter = ADAPTERS["bert" if family in ("cpt", "encoder-bart") else family]
     right = adapter.positions
     monkeypatch.setattr(
         adapter, "positions", lambda encoder, ids: (right(encoder, ids) - 1).clamp(min=0), raising=False
@@ -353,9 +357,10 @@ def test_wrong_position_offset_is_caught(family: str, monkeypatch: pytest.Monkey
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 
 
-def test_missing_position_bias_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ADAPTERS["mpnet"], "position_bias", lambda encoder, columns: None, raising=False)
-    ours, theirs, _ = run_both("mpnet", "random exits", "mixed lengths")
+@pytest.mark.parametrize("family", ["mpnet", "t5"])
+def test_missing_position_bias_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ADAPTERS[family], "position_bias", lambda encoder, columns: None, raising=False)
+    ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 
 

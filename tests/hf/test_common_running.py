@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import (
-    AutoModelForSequenceClassification,
-)
 
-from architectures import FAMILIES, LAYERS, converted, make_exits, make_ids, make_model
-from common_models import ENCODERS, EXITS, SEQ2SEQ, TOLERANCE, classifier, inputs_for, without_dropout
+from architectures import FAMILIES, LAYERS, converted, make_exits, make_ids, make_model, targets
+from common_models import ENCODERS, EXITS, SEQ2SEQ, TOLERANCE, classifier, dense_classifier, inputs_for, without_dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -25,15 +22,15 @@ def test_inference_under_autocast(family: str, exits: str, dtype: torch.dtype) -
     table[7] = LAYERS
     ids = make_ids(batch=3, length=30)
     ids[:, 0] = 7
-    with_exits = converted(model, table)
+    with_exits, inputs = converted(model, table), {"input_ids": ids, **targets(model, ids)}
     states = "encoder_last_hidden_state" if family in SEQ2SEQ else "last_hidden_state"
     from hashee.engine.reference import run_reference
 
     with torch.no_grad():
-        exact = run_reference(model, table, input_ids=ids)[states]
+        exact = run_reference(model, table, **inputs)[states]
         with torch.autocast("cpu", dtype=dtype):
-            theirs = run_reference(model, table, input_ids=ids)[states]
-            ours = with_exits(ids)[states]
+            theirs = run_reference(model, table, **inputs)[states]
+            ours = with_exits(**inputs)[states]
     assert ours.isfinite().all()
     # As close to the exact states as transformers is in that precision.
     assert (ours.float() - exact).abs().max() <= 3 * (theirs.float() - exact).abs().max() + 1e-3
@@ -70,7 +67,7 @@ def test_every_parameter_that_matters_has_a_gradient(family: str) -> None:
         model.train()(**inputs_for(family)).logits.square().sum().backward()
         return {name for name, parameter in model.named_parameters() if parameter.grad is not None}
 
-    dense = make_model(family, AutoModelForSequenceClassification, **without_dropout(family))
+    dense = dense_classifier(family, **without_dropout(family))
     model = converted(copy.deepcopy(dense), make_exits("full depth"))
     assert trained(model) == trained(dense)
 
@@ -78,7 +75,7 @@ def test_every_parameter_that_matters_has_a_gradient(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing_by_config(family: str) -> None:
     options = without_dropout(family)
-    dense = make_model(family, AutoModelForSequenceClassification, **options)
+    dense = dense_classifier(family, **options)
     if not dense.supports_gradient_checkpointing:
         pytest.skip(f"transformers has no gradient checkpointing for {family}")
     plain = converted(dense, EXITS).train()
@@ -117,7 +114,8 @@ def test_compiled_models_answer_alike(family: str) -> None:
     for seed in (0, 1):
         ids = make_ids(seed=seed)
         with torch.no_grad():
-            assert (compiled(ids)[0] - model(ids)[0]).abs().max() <= TOLERANCE
+            decoded = targets(model, ids)
+            assert (compiled(ids, **decoded)[0] - model(ids, **decoded)[0]).abs().max() <= TOLERANCE
     torch._dynamo.reset()
 
 
@@ -127,6 +125,7 @@ def test_word_embeddings_may_be_given_beside_the_ids(family: str) -> None:
     ids = make_ids()
     encoder = model.hashed_encoder
     with torch.no_grad():
-        words = model.get_input_embeddings()(ids)
+        # Marian scales words after it has looked them up.
+        words = model.get_input_embeddings()(ids) * getattr(encoder, "embed_scale", 1.0)
         given = encoder(ids, inputs_embeds=words).last_hidden_state
         assert (given - encoder(ids).last_hidden_state).abs().max() <= TOLERANCE

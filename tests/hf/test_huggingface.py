@@ -23,6 +23,7 @@ import hashee
 from architectures import (
     FAMILIES,
     LAYERS,
+    SEQ2SEQ,
     VOCABULARY,
     converted,
     make_config,
@@ -31,6 +32,7 @@ from architectures import (
     make_mask,
     make_model,
     padded,
+    targets,
 )
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.engine.reference import run_reference
@@ -50,11 +52,16 @@ def head_inputs(family: str, auto_name: str) -> dict[str, Any]:
     """Return right-padded inputs for a head; multiple choice takes a third dimension."""
     config, mask = make_config(family), make_mask("mixed lengths")
     ids = padded(make_ids(), mask, config)
-    if family in ("bart", "mbart"):
+    if family in ("bart", "mbart", "t5"):
         # BART's classifier reads the end-of-text token, of which each row needs equally many.
         ids[:, 0] = config.eos_token_id
     inputs = {"input_ids": ids, "attention_mask": mask}
     return {name: value[:4].view(2, 2, -1) for name, value in inputs.items()} if "Choice" in auto_name else inputs
+
+
+def with_targets(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Add the target to the inputs of a model that does not make it up from the source."""
+    return inputs | targets(model, inputs["input_ids"])
 
 
 def answers(output: Any, mask: Any) -> list[torch.Tensor]:
@@ -70,7 +77,7 @@ def answers(output: Any, mask: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("family", "auto_name"), HEADS)
 def test_every_head_equals_the_reference(family: str, auto_name: str) -> None:
     model = make_model(family, getattr(transformers, auto_name))
-    inputs = head_inputs(family, auto_name)
+    inputs = with_targets(model, head_inputs(family, auto_name))
     exits = make_exits("random exits")
     with_exits = converted(model, exits)
     assert isinstance(with_exits, type(model)), "still a model of the same class"
@@ -94,7 +101,7 @@ def test_every_head_equals_the_reference(family: str, auto_name: str) -> None:
 def test_heads_cover_what_the_library_promises() -> None:
     families = {name: {family for family, head in HEADS if head == name} for name in AUTO_CLASSES}
     assert families["AutoModel"] == set(FAMILIES)
-    seq2seq = {"bart", "mbart", "cpt"}
+    seq2seq = set(SEQ2SEQ)
     assert families["AutoModelForSeq2SeqLM"] >= seq2seq
     for name in ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"):
         assert families[f"AutoModelFor{name}"] >= set(FAMILIES) - seq2seq, name
@@ -117,7 +124,7 @@ def test_losses_of_every_kind_of_label(problem: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_models_come_back_equal(family: str, tmp_path: Path) -> None:
-    auto_class = AutoModelForSeq2SeqLM if family in ("bart", "mbart", "cpt") else AutoModelForSequenceClassification
+    auto_class = AutoModelForSeq2SeqLM if family in SEQ2SEQ else AutoModelForSequenceClassification
     # Saved after truncation, so that what comes back must not need the layers that were dropped.
     model = converted(make_model(family, auto_class), make_exits("random exits", layers=2), layers=2)
     model.save_pretrained(tmp_path)
@@ -125,7 +132,7 @@ def test_saved_models_come_back_equal(family: str, tmp_path: Path) -> None:
     assert type(loaded) is type(model)
     assert loaded.exit_table == model.exit_table
     assert loaded.config.num_hidden_layers == 2
-    inputs = head_inputs(family, auto_class.__name__)
+    inputs = with_targets(model, head_inputs(family, auto_class.__name__))
     assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
 
 
@@ -185,7 +192,7 @@ def test_new_tokens_go_to_the_last_layer(tmp_path: Path) -> None:
     assert torch.equal(loaded(ids).last_hidden_state, model(ids).last_hidden_state)
 
 
-@pytest.mark.parametrize("family", ["bart", "mbart", "cpt"])
+@pytest.mark.parametrize("family", SEQ2SEQ)
 def test_generate_equals_the_reference(family: str) -> None:
     model = make_model(family, AutoModelForSeq2SeqLM)
     inputs = head_inputs(family, "AutoModelForSeq2SeqLM")

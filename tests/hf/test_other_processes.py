@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, pipeline
 
 import hashee
-from architectures import FAMILIES, converted, make_exits, make_ids, make_model
+from architectures import FAMILIES, converted, make_exits, make_ids, make_model, targets
 from hashee.embedded import minilm_folder
 
 TEXT = "The film is overlong, and its jokes are older than its audience."
@@ -76,7 +76,7 @@ def test_another_process_gives_the_same_answers(first: str, tmp_path: Path) -> N
     for family in FAMILIES:
         model = converted(make_model(family), make_exits("random exits", layers=2), layers=2)
         model.save_pretrained(tmp_path / family)
-        expected[family] = model(ids).last_hidden_state.detach()
+        expected[family] = model(ids, **targets(model, ids)).last_hidden_state.detach()
     save_file({"ids": ids}, tmp_path / "ids")
     script = f"""
 import sys
@@ -87,7 +87,10 @@ from safetensors.torch import load_file, save_file
 root, *families = sys.argv[1:]
 ids = load_file(Path(root) / "ids")["ids"]
 models = {{family: transformers.AutoModel.from_pretrained(Path(root) / family) for family in families}}
-answers = {{family: model(ids).last_hidden_state.detach() for family, model in models.items()}}
+decoded = {{"marian": {{"decoder_input_ids": ids}}, "t5": {{"decoder_input_ids": ids}}}}
+answers = {{
+    family: model(ids, **decoded.get(family, {{}})).last_hidden_state.detach() for family, model in models.items()
+}}
 save_file(answers, Path(root) / "answers")
 """
     done = run_script(script, tmp_path, *FAMILIES)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import hashee
-from architectures import FAMILIES, LAYERS, converted, make_exits, make_ids, make_mask, make_model, padded
+from architectures import FAMILIES, LAYERS, converted, make_exits, make_ids, make_mask, make_model, padded, targets
 from hashee.embedded import minilm_folder, rotten_tomatoes
 from hashee.errors import HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.export import export_onnx
@@ -36,7 +36,8 @@ def make_rows(rows: int = 6, width: int = 48) -> Tensor:
 
 def inputs_for(model: Any, kind: str = "right") -> dict[str, Tensor]:
     mask = make_mask(kind)
-    return {"input_ids": padded(make_ids(), mask, model.config), "attention_mask": mask}
+    ids = padded(make_ids(), mask, model.config)
+    return {"input_ids": ids, "attention_mask": mask, **targets(model, ids)}
 
 
 def states_of(model: Any, **inputs: Any) -> Tensor:
@@ -177,7 +178,7 @@ def test_every_family_answers_nearly_the_same(family: str, kind: str) -> None:
     assert 0 < relative_error(found, expected) <= 0.08
     # A layer that is not quantized, or is twice, would show here.
     blocks = list(model.adapter.blocks(model.hashed_encoder))
-    parts = [(block.attention.output, block.feed_forward.expand, block.feed_forward.contract) for block in blocks]
+    parts = [(block.attention.output, *block.feed_forward.modules) for block in blocks]
     always = {module for modules in parts for module in modules}
     names = {module: name for name, module in model.hashed_encoder.named_modules()}
     assert {names[module] for module in always} <= int8_names(quantized)

@@ -10,11 +10,12 @@ import torch
 import transformers
 from transformers import (
     AutoModel,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
 )
 
 import hashee
-from architectures import LAYERS, VOCABULARY, converted, make_ids, make_mask, make_model
+from architectures import LAYERS, VOCABULARY, converted, make_ids, make_mask, make_model, make_writer
 from common_models import EXITS, classifier
 
 DOCS = Path(__file__).parents[2] / "docs" / "huggingface.md"
@@ -49,11 +50,17 @@ REFUSALS: dict[str, Callable[[Path], Any]] = {
     "`inputs_embeds` without `input_ids`": lambda _: _bert(input_ids=None, inputs_embeds=torch.randn(5, 12, 24)),
     "masks of three or four dimensions": lambda _: _bert(attention_mask=torch.ones(5, 1, 12, 12)),
     "masks with values other than 0 and 1": lambda _: _bert(attention_mask=torch.full((5, 12), 0.5)),
-    "`past_key_values`": lambda _: _bert(past_key_values=((None,),)),
-    "`encoder_hidden_states`": lambda _: _bert(encoder_hidden_states=torch.randn(5, 12, 24)),
-    "decoder configs": lambda _: converted(
+    "`past_key_values` for an encoder": lambda _: _bert(past_key_values=((None,),)),
+    "`encoder_hidden_states` for an encoder": lambda _: _bert(encoder_hidden_states=torch.randn(5, 12, 24)),
+    "encoders' classes configured as decoders": lambda _: converted(
         transformers.BertLMHeadModel(make_model("bert", is_decoder=True).config), EXITS
     ),
+    "`decoder_table` for other decoders (T5)": lambda _: hashee.convert(
+        make_model("t5", AutoModelForSeq2SeqLM), decoder_table=hashee.ExitTable.never(VOCABULARY, 2)
+    ),
+    "`decoder_inputs_embeds` without ids": lambda _: hashee.convert(
+        make_writer("bart"), decoder_table=hashee.ExitTable.never(VOCABULARY, LAYERS)
+    )(make_ids(), decoder_inputs_embeds=torch.randn(5, 12, 24)),
     "`cu_seq_lens_q`, `cu_seq_lens_k`": lambda _: _bert(cu_seq_lens_q=torch.tensor([0, 5])),
     "`head_mask`": lambda _: _bert(head_mask=torch.ones(LAYERS, 3)),
     "a classifier on left-padded rows": lambda _: classifier("bert")(make_ids(), make_mask("left")),

@@ -60,11 +60,14 @@ class EncoderShape:
     """Whether the feed-forward has a gate as wide as its inner width (GLU)."""
     kept_heads: tuple[int, ...] = ()
     """Heads that pruning has left in each layer; what is not listed: all of them."""
+    head_width: int | None = None
+    """Width of a head where that is not the width of the states divided by the heads (T5)."""
 
     def attention(self, layer: int) -> AttentionSizes:
         """Return the sizes of the attention of a layer, from 1."""
         heads = self.kept_heads[layer - 1] if 0 < layer <= len(self.kept_heads) else self.heads
-        return AttentionSizes(self.width, heads, heads * self.width // self.heads)
+        head_width = self.width // self.heads if self.head_width is None else self.head_width
+        return AttentionSizes(self.width, heads, heads * head_width)
 
     def window(self, layer: int) -> int | None:
         """Return the window of a layer, from 1, or None."""

@@ -83,6 +83,11 @@ class Adapter(ABC):
         dense: type = vars(model_class).get("dense_class", model_class)
         return is_library_class(dense) and dense.__name__.endswith(self.heads_on_first_row or ("\0",))
 
+    def encoder_in(self, model: Module) -> tuple[str, Module] | None:
+        """Return the encoder inside a model, or the model itself if it is one, and its name; None if it has none."""
+        found = ((name, module) for name, module in model.named_modules() if isinstance(module, self.encoder_class))
+        return next(found, None)
+
     def layers(self, encoder: Any) -> list[Module]:
         """Return the Hugging Face layers in the order in which they run."""
         return list(encoder.encoder.layer)

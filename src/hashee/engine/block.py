@@ -145,7 +145,11 @@ def _post_attention(block: Block, dropout: Dropout, context: Tensor, active: Ten
     attended = drop(project(block.attention.output, context), dropout.attention_output) + active
     if not block.pre_norm:
         attended = block.attention_norm(attended)
+    return feed_forward(block, dropout, attended)
 
+
+def feed_forward(block: Block, dropout: Dropout, attended: Tensor) -> Tensor:
+    """Run the feed-forward with its norm. attended: (rows, width), states after attention. Returns (rows, width)."""
     source = block.feed_forward_norm(attended) if block.pre_norm else attended
     inner = drop(block.feed_forward.inner(source), dropout.activation)
     updated = drop(project(block.feed_forward.contract, inner), dropout.feed_forward) + attended
@@ -178,6 +182,7 @@ def post_attention_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     if (
         block.pre_norm
         or part.gated
+        or part.gate is not None
         or not is_gelu(part.activation)
         or not all(is_plain_product(module, rows) for module in products)
         or not all(is_bare(norm, LayerNorm) for norm in norms)

@@ -17,8 +17,8 @@ from hashee.engine.attention import PositionTerms
 from hashee.engine.block import Block, LayerOutput, LookedUp, Projected, apply_block
 from hashee.engine.first_layer import look_up
 from hashee.engine.fused import run_layers_
-from hashee.engine.plan import Plan, make_plan
-from hashee.errors import CheckpointError, InputError, UnsupportedOption
+from hashee.engine.plan import Plan, exit_layer_of_each, make_plan
+from hashee.errors import InputError, UnsupportedOption
 
 Reads = Literal["all", "first"]
 """Which rows are read after the last layer: all, or the first of each sequence."""
@@ -265,7 +265,7 @@ def start(adapter: Adapter, encoder: Any, batch: Batch, exit_layers: Tensor, *, 
     """Embed a batch, ready for the first layer; arguments as in `encode`."""
     layers = adapter.layers(encoder)
     num_layers = adapter.exit_layer(encoder, len(layers) - 1)
-    exits = _exit_layer_of_each(exit_layers, batch, num_layers)
+    exits = exit_layer_of_each(exit_layers, batch.input_ids, batch.mask, num_layers)
     if reads == "first" and len(layers) == num_layers:
         # The last block's update of a token that the head does not read has no effect: no later block attends to it.
         exits[:, 1:].clamp_(max=num_layers - 1)
@@ -358,26 +358,6 @@ def _layer_function(layer: Any) -> Callable[..., LayerOutput]:
 
 def _updated(*arguments: Any) -> Tensor:
     return apply_block(*arguments).updated
-
-
-def _exit_layer_of_each(exit_layers: Tensor, batch: Batch, num_layers: int) -> Tensor:
-    """Return the exit layer of every position, checking that every real token is in the table: (batch, length)."""
-    ids = batch.input_ids.masked_fill(~batch.mask, 0)
-    if ids.numel():
-        low, high = torch.stack(ids.aminmax()).tolist()
-        if low < 0 or high >= len(exit_layers):
-            raise InputError(
-                f"token id {high if high >= len(exit_layers) else low} is outside the exit table of {len(exit_layers)} "
-                "tokens; use the tokenizer that the model was converted with, or model.resize_token_embeddings"
-            )
-    exits = exit_layers[ids]
-    if exits.numel():
-        lowest, deepest = torch.stack(exits.aminmax()).tolist()
-        if lowest < 0 or deepest > num_layers:
-            raise CheckpointError(
-                "the exit table was never filled; use hashee.convert or from_pretrained, not a bare config"
-            )
-    return exits
 
 
 def _pack_tokens(adapter: Adapter, encoder: Any, batch: Batch, plan: Plan) -> PackedTokens:

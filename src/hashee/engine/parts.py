@@ -128,10 +128,19 @@ class FeedForwardPart:
     contract: Module
     gated: bool = False
     """Whether the second half of the output of `expand` multiplies the activated first half (GLU)."""
+    gate: Module | None = None
+    """A linear layer of its own whose output multiplies the activated one (T5 1.1, Llama)."""
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The linear layers."""
+        return (self.expand, *(() if self.gate is None else (self.gate,)), self.contract)
 
     def inner(self, rows: Tensor) -> Tensor:
         """Return the activated input of `contract`: (rows, width) -> (rows, inner width)."""
         expanded = project(self.expand, rows)
+        if self.gate is not None:
+            return activate(self.activation, self.expand, expanded) * project(self.gate, rows)
         if not self.gated:
             return activate(self.activation, self.expand, expanded)
         signal, gate = expanded.chunk(2, dim=-1)
@@ -139,7 +148,7 @@ class FeedForwardPart:
 
     def matmul_macs(self, active: int) -> int:
         """Return the multiply-accumulates in matrix products."""
-        return active * sum(_inputs(module) * _outputs(module) for module in (self.expand, self.contract))
+        return active * sum(_inputs(module) * _outputs(module) for module in self.modules)
 
 
 def drop(states: Tensor, probability: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hashee.errors import InputError
+from hashee.errors import CheckpointError, InputError
 
 SMALLEST_GROUP = 4
 """Sequences of a group that is not split any more."""
@@ -203,6 +203,29 @@ class Selection:
     """(tokens,) rising: the earlier packed row of each packed row."""
     sequences: Tensor
     """(sequences,) rising: the earlier number of each sequence."""
+
+
+def exit_layer_of_each(exit_layers: Tensor, input_ids: Tensor, mask: Tensor, num_layers: int) -> Tensor:
+    """Return the exit layer of every position, checking that every real token is in the table: (batch, length).
+
+    exit_layers: (vocabulary,); input_ids, mask: (batch, length), the mask being True for real tokens.
+    """
+    ids = input_ids.masked_fill(~mask, 0)
+    if ids.numel():
+        low, high = torch.stack(ids.aminmax()).tolist()
+        if low < 0 or high >= len(exit_layers):
+            raise InputError(
+                f"token id {high if high >= len(exit_layers) else low} is outside the exit table of {len(exit_layers)} "
+                "tokens; use the tokenizer that the model was converted with, or model.resize_token_embeddings"
+            )
+    exits = exit_layers[ids]
+    if exits.numel():
+        lowest, deepest = torch.stack(exits.aminmax()).tolist()
+        if lowest < 0 or deepest > num_layers:
+            raise CheckpointError(
+                "the exit table was never filled; use hashee.convert or from_pretrained, not a bare config"
+            )
+    return exits
 
 
 def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:

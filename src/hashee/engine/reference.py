@@ -5,7 +5,7 @@ state of every token that has exited before. Nothing here is shared with the pac
 the modules of the layers are listed below, and the running layer is counted as Hugging Face runs them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,14 +23,56 @@ LAYERS = {
     "CamembertModel": "encoder.layer",
     "DistilBertModel": "transformer.layer",
     "ElectraModel": "encoder.layer",
+    "MarianEncoder": "layers",
     "MBartEncoder": "layers",
     "ModernBertModel": "layers",
     "MPNetModel": "encoder.layer",
     "RobertaModel": "encoder.layer",
     "RobertaPreLayerNormModel": "encoder.layer",
+    "T5Stack": "block",
     "XLMRobertaModel": "encoder.layer",
 }
 """The submodule with an encoder's layers, by the name of the encoder's class or of a class that it inherits from."""
+
+
+DECODER_LAYERS = {
+    "BartDecoder": "layers",
+    "LlamaModel": "layers",
+    "MarianDecoder": "layers",
+    "MBartDecoder": "layers",
+}
+"""The same for decoders."""
+
+
+@contextmanager
+def decoder_exits_by_hooks(model: PreTrainedModel, exit_layers: Tensor) -> Iterator[None]:
+    """Make the decoder of a dense model freeze every position after its exit layer while the context lasts.
+
+    The model may be called and may generate as ever, with its cache or without: a dense layer projects keys and values
+    from the states that it is given, and those of frozen positions are the old ones. exit_layers: (vocabulary,)
+    """
+    decoder, layers = _module_and_layers(model, DECODER_LAYERS)
+    exits, running = exit_layers, 0
+
+    def start(module: Module, inputs: Any, options: dict[str, Any]) -> None:
+        nonlocal exits, running
+        ids = options["input_ids"] if "input_ids" in options else inputs[0]
+        exits, running = exit_layers[ids].unsqueeze(-1), 0
+
+    def undo_updates_of_frozen_positions(module: Module, inputs: tuple[Tensor, ...], output: Any) -> Any:
+        nonlocal running
+        running += 1
+        updated = output[0] if isinstance(output, tuple) else output
+        kept = torch.where(exits >= running, updated, inputs[0])
+        return (kept, *output[1:]) if isinstance(output, tuple) else kept
+
+    handles = [decoder.register_forward_pre_hook(start, with_kwargs=True)]
+    handles += [layer.register_forward_hook(undo_updates_of_frozen_positions, prepend=True) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -39,7 +81,7 @@ def exits_by_hooks(model: PreTrainedModel, exit_layers: Tensor, input_ids: Tenso
 
     exit_layers: (vocabulary,) exit layer of every token id; input_ids: (batch, length) ids of the one batch that runs.
     """
-    encoder, layers = _encoder_and_layers(model)
+    encoder, layers = _module_and_layers(model, LAYERS)
     exits = exit_layers[input_ids].unsqueeze(-1)
     running = 0
 
@@ -76,11 +118,11 @@ def run_reference(model: PreTrainedModel, exit_layers: Tensor, **inputs: Any) ->
         return model(**inputs)
 
 
-def _encoder_and_layers(model: Module) -> tuple[Module, list[Module]]:
+def _module_and_layers(model: Module, known: Mapping[str, str]) -> tuple[Module, list[Module]]:
     for module in model.modules():
         for base in type(module).__mro__:
-            if base.__name__ in LAYERS:
-                return module, list(module.get_submodule(LAYERS[base.__name__]).children())
+            if base.__name__ in known:
+                return module, list(module.get_submodule(known[base.__name__]).children())
     raise UnsupportedModel(
         f"the reference does not know where {type(model).__name__} has its layers; add its encoder to LAYERS"
     )

@@ -12,24 +12,35 @@ class Family:
 
     model_type: str
     module: str
-    adapter: str
+    adapter: str | None
+    """The class in it that describes the encoder; None: the models only decode."""
     is_in_transformers: bool = True
     """Whether transformers has the dense models; if not, the module defines and registers them too."""
+    decoder: str | None = None
+    """The class in it that describes the decoder, where tokens can exit in that."""
 
 
 FAMILIES = (
     Family("albert", "albert", "AlbertAdapter"),
-    Family("bart", "bart", "BartAdapter"),
+    Family("bart", "bart", "BartAdapter", decoder="BartDecoderAdapter"),
     Family("bert", "bert", "BertAdapter"),
     Family("camembert", "roberta", "CamembertAdapter"),
-    Family("cpt", "cpt", "CptAdapter", is_in_transformers=False),
+    Family("cpt", "cpt", "CptAdapter", is_in_transformers=False, decoder="CptDecoderAdapter"),
     Family("distilbert", "distilbert", "DistilBertAdapter"),
     Family("elasticbert", "elasticbert", "ElasticBertAdapter", is_in_transformers=False),
     Family("electra", "electra", "ElectraAdapter"),
-    Family("mbart", "bart", "MBartAdapter"),
+    Family(
+        *("encoder-bart", "encoder_bart", "EncoderBartAdapter"),
+        is_in_transformers=False,
+        decoder="EncoderBartDecoderAdapter",
+    ),
+    Family("llama", "llama", None, decoder="LlamaDecoderAdapter"),
+    Family("marian", "marian", "MarianAdapter", decoder="MarianDecoderAdapter"),
+    Family("mbart", "bart", "MBartAdapter", decoder="MBartDecoderAdapter"),
     Family("modernbert", "modernbert", "ModernBertAdapter"),
     Family("mpnet", "mpnet", "MPNetAdapter"),
     Family("roberta", "roberta", "RobertaAdapter"),
     Family("roberta-prelayernorm", "roberta_prelayernorm", "RobertaPreLayerNormAdapter"),
+    Family("t5", "t5", "T5Adapter"),
     Family("xlm-roberta", "roberta", "XLMRobertaAdapter"),
 )

@@ -37,7 +37,7 @@ from transformers.utils.generic import can_return_tuple
 
 from hashee.cost.macs import EncoderShape
 from hashee.errors import CheckpointError, UnsupportedModel
-from hashee.families.bart import BartAdapter
+from hashee.families.bart import BartAdapter, BartDecoderAdapter
 from hashee.families.bert import BertAdapter
 from hashee.families.elasticbert import layers_above
 
@@ -334,3 +334,14 @@ class CptAdapter(BertAdapter):
 
     def shape(self, config: Any) -> EncoderShape:
         return dataclasses.replace(BartAdapter().shape(config), looked_up=True)
+
+
+class CptDecoderAdapter(BartDecoderAdapter):
+    model_type = "cpt"
+    config_class = CptConfig
+
+    def keep_first_layers(self, config: Any, number: int) -> None:
+        # By default there are as many understanding layers in the encoder as layers in the decoder.
+        if config.understanding_layers is None:
+            config.understanding_layers = config.decoder_layers
+        super().keep_first_layers(config, number)

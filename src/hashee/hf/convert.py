@@ -1,6 +1,7 @@
 """From a Hugging Face model and an exit table to the same model with exits."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from transformers import PreTrainedModel
 from hashee.engine.adapter import name_of_own_class
 from hashee.engine.structure import check_structure, share_tensors
 from hashee.errors import TableMismatch, UnsupportedModel, first_line
-from hashee.families.adapters import adapter_for
+from hashee.families.adapters import ADAPTERS, DECODERS, adapter_for, decoder_adapter_for, family_of
 from hashee.hf.classes import hashed_class, hashed_config_class
 from hashee.hf.model import HashedEncoder, HashedModel, pooling_of
 from hashee.hf.sentence_models import is_sentence_model, transformer_inside, with_transformer
@@ -19,45 +20,46 @@ from hashee.tables.table import ExitTable
 
 def convert(
     model: Any,
-    table: ExitTable,
+    table: ExitTable | None = None,
     tokenizer: Any = None,
     *,
     train_table: ExitTable | None = None,
+    decoder_table: ExitTable | None = None,
 ) -> Any:
     """Return a model that keeps the first `table.num_layers` layers and lets every token exit by the table.
 
     The result is a Hugging Face model of the same architecture and head, and shares its parameters with `model`. A
     SentenceTransformer or CrossEncoder is taken too, and one of the same kind is returned.
     With `train_table`, tokens exit by that table in `train()` and by `table` in `eval()`.
+    With `decoder_table`, tokens exit in the decoder as well, whose first `decoder_table.num_layers` layers are kept: a
+    position is updated up to the exit layer of the token that the decoder reads there. Without `table`, the encoder
+    then runs at full depth. A model that only decodes (Llama) has one table, which may be given as either.
     """
     if is_sentence_model(model):
         inner = transformer_inside(model)
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
-        return with_transformer(model, inner, convert(inner, table, tokenizer, train_table=train_table))
+        with_exits = convert(inner, table, tokenizer, train_table=train_table, decoder_table=decoder_table)
+        return with_transformer(model, inner, with_exits)
     _check_convertible(model)
-    adapter = adapter_for(model.config)
     check_finite(model, "the model")
-    depth = adapter.shape(model.config).layers
-    embeddings: Any = model.get_input_embeddings()
-    vocab_size = embeddings.num_embeddings
-    table = _fitted(table, vocab_size, depth, tokenizer)
-    if train_table is not None:
-        train_table = _fitted(train_table, vocab_size, table.num_layers, tokenizer)
-        if train_table.num_layers != table.num_layers:
-            raise TableMismatch(
-                f"train_table has {train_table.num_layers} layers but table has {table.num_layers}; give them one depth"
-            )
+    tables = _fitted_tables(model, _Tables(table, train_table, decoder_table), tokenizer)
 
     config_class = hashed_config_class(type(model.config))
     config = config_class.from_dict(copy.deepcopy(model.config.to_dict()) | {"model_type": config_class.model_type})
     config.architectures = None
-    adapter.keep_first_layers(config, table.num_layers)
-    config.hashee = {"source_layers": depth, "table": {}, "train_table": None if train_table is None else {}}
+    config.hashee = {"table": None, "train_table": None if tables.training is None else {}}
+    if tables.encoder is not None:
+        adapter = adapter_for(model.config)
+        adapter.keep_first_layers(config, tables.encoder.num_layers)
+        config.hashee |= {"source_layers": adapter.shape(model.config).layers, "table": {}}
+    if tables.decoder is not None:
+        decoder_adapter_for(model.config).keep_first_layers(config, tables.decoder.num_layers)  # type: ignore[union-attr]
+        config.hashee["decoder_table"] = {}
     if (own_class := name_of_own_class(type(model))) is not None:
         config.hashee["model_class"] = own_class
     converted = _built(model, config)
     share_tensors(model, converted)
-    converted.install_tables(table, train_table)
+    converted.install_tables(tables.encoder, tables.training, tables.decoder)
     if model.is_gradient_checkpointing:
         converted.gradient_checkpointing_enable()
     if getattr(model, "generation_config", None) is not None:
@@ -65,6 +67,48 @@ def convert(
     if tokenizer is not None:
         converted.use_tokenizer(tokenizer)
     return converted
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables of a model; None where it has none."""
+
+    encoder: ExitTable | None
+    training: ExitTable | None
+    """Of the encoder in `train()`, if that is another one."""
+    decoder: ExitTable | None
+
+
+def _fitted_tables(model: Any, given: _Tables, tokenizer: Any) -> _Tables:
+    """Check tables against a model and its tokenizer, and let them cover embedding rows that no token uses."""
+    decoder_adapter = decoder_adapter_for(model.config)
+    if family_of(model.config) not in ADAPTERS:
+        if (given.encoder is None) == (given.decoder is None) or given.training is not None:
+            raise TableMismatch(f"{type(model).__name__} only decodes, so it takes one table, its decoder_table")
+        given = _Tables(None, None, given.encoder or given.decoder)
+    decoder = None
+    if given.decoder is not None:
+        found = None if decoder_adapter is None else decoder_adapter.decoder_in(model)
+        if decoder_adapter is None or found is None:
+            covered = ", ".join(sorted(DECODERS))
+            raise UnsupportedModel(f"{type(model).__name__} has no decoder that exits are for; they are for {covered}")
+        inner: Any = found[1]
+        size, depth = inner.get_input_embeddings().num_embeddings, decoder_adapter.shape(model.config).layers
+        decoder = _fitted(given.decoder, size, depth, tokenizer)
+    if family_of(model.config) not in ADAPTERS:
+        return _Tables(None, None, decoder)
+    depth, size = adapter_for(model.config).shape(model.config).layers, model.get_input_embeddings().num_embeddings
+    if given.encoder is None and decoder is None:
+        raise TableMismatch("convert needs an exit table; give one as table or decoder_table")
+    table = ExitTable.never(size, depth) if given.encoder is None else _fitted(given.encoder, size, depth, tokenizer)
+    training = given.training
+    if training is not None:
+        training = _fitted(training, size, table.num_layers, tokenizer)
+        if training.num_layers != table.num_layers:
+            raise TableMismatch(
+                f"train_table has {training.num_layers} layers but table has {table.num_layers}; give them one depth"
+            )
+    return _Tables(table, training, decoder)
 
 
 def _check_convertible(model: Any) -> None:
@@ -75,7 +119,10 @@ def _check_convertible(model: Any) -> None:
             f"{type(model).__name__} is not a transformers model; convert the model first, then wrap or quantize it"
         )
     if getattr(model.config, "is_decoder", False):
-        raise UnsupportedModel(f"{type(model).__name__} is configured as a decoder; exits are for encoders")
+        raise UnsupportedModel(
+            f"{type(model).__name__} is an encoder's class configured as a decoder; exits are for encoders, for the "
+            "decoders of seq2seq models, and for Llama"
+        )
 
 
 def _built(model: Any, config: Any) -> Any:

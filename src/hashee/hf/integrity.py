@@ -22,8 +22,9 @@ MOST_LAYERS = 10_000
 """More layers than any model has; a larger number is damage, and would take for ever to build."""
 
 _REMEDY = "copy it again or save the model again"
-_DEPTHS = ("encoder_layers", "n_layers", "num_hidden_layers")
+_DEPTHS = ("encoder_layers", "n_layers", "num_layers", "num_hidden_layers")
 """Names of the number of layers in a converted model's config, by family."""
+_DECODER_DEPTHS = ("decoder_layers", "num_decoder_layers")
 _UNFINISHED = {"unfinished": True}
 _WEIGHTS, _INDEX, _GENERATION = "model.safetensors", "model.safetensors.index.json", "generation_config.json"
 _ADAPTER = "adapter_config.json"
@@ -187,8 +188,9 @@ def read_config(path: Path) -> dict[str, Any]:
     names = document.get("architectures")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise CheckpointError(f"{path} is damaged (architectures is {shortened(names)}); {_REMEDY}")
-    for name in _DEPTHS:
+    for name in (*_DEPTHS, *_DECODER_DEPTHS):
         depth = document.get(name, 0)
+        depth = 0 if depth is None and name in _DECODER_DEPTHS else depth
         if isinstance(depth, bool) or not isinstance(depth, int) or not 0 <= depth <= MOST_LAYERS:
             raise CheckpointError(f"{path} is damaged ({name} is {shortened(depth)}); {_REMEDY}")
     return document
@@ -197,13 +199,21 @@ def read_config(path: Path) -> dict[str, Any]:
 def _check_depth(document: Mapping[str, Any], path: Path) -> None:
     """Refuse a converted model whose layers are not those of its table."""
     settings = document.get("hashee")
-    table = settings.get("table") if isinstance(settings, dict) else None
-    if not isinstance(table, dict):
-        raise CheckpointError(f'{path} is damaged (its "hashee" describes no table); {_REMEDY}')
-    depth = next((document[name] for name in _DEPTHS if name in document), None)
-    if depth is not None and depth != table.get("num_layers"):
-        told = shortened(table.get("num_layers"))
-        raise CheckpointError(f"{path} is damaged (the model has {depth} layers but its table {told}); {_REMEDY}")
+    settings = settings if isinstance(settings, dict) else {}
+    table, of_decoder = settings.get("table"), settings.get("decoder_table")
+    described: list[tuple[Any, tuple[str, ...]]] = []
+    # A model that only decodes has one table, of all of its layers.
+    if table is not None or of_decoder is None:
+        described.append((table, _DEPTHS))
+    if of_decoder is not None:
+        described.append((of_decoder, _DEPTHS if table is None else _DECODER_DEPTHS))
+    for each, names in described:
+        if not isinstance(each, dict):
+            raise CheckpointError(f'{path} is damaged (its "hashee" describes no table); {_REMEDY}')
+        depth = next((document[name] for name in names if name in document), None)
+        if depth is not None and depth != each.get("num_layers"):
+            told = shortened(each.get("num_layers"))
+            raise CheckpointError(f"{path} is damaged (the model has {depth} layers but its table {told}); {_REMEDY}")
 
 
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,21 +14,20 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from hashee.data.batching import Batching
 from hashee.data.texts import Text
-from hashee.engine.adapter import Adapter, name_of_own_class
+from hashee.engine.adapter import Adapter
+from hashee.engine.decoder_adapter import DecoderAdapter
 from hashee.engine.encoder import EncoderState, PackedStates, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
 from hashee.engine.memory import align_
 from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.hf.explain import Explanation, explain
 from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
+from hashee.hf.loaded import check_loaded, install_resized
 from hashee.hf.opener import name_opener
 from hashee.hf.predict import Scorer, predict, predict_batch, run_in_torch
 from hashee.hf.pretrained import read_tokenizer
-from hashee.hf.weights import Required, check_weights
 from hashee.tables.table import ExitTable
 from hashee.tables.tokenization import check_tokenization, tokenization_of
-
-log = logging.getLogger(__name__)
 
 # The mixins are only ever combined with Hugging Face models (see hashee.hf.classes).
 Host: Any = object
@@ -52,6 +50,9 @@ class HashedModel(Host):  # type: ignore[misc]
     """A Hugging Face model whose encoder lets tokens exit; mixed in before the Hugging Face class."""
 
     adapter: ClassVar[Adapter]
+    """Of the encoder; None in classes of models that only decode."""
+    decoder_adapter: ClassVar[DecoderAdapter | None]
+    """Of the decoder, if tokens can exit in that."""
     dense_class: ClassVar[type]
     """The class that this one adds exits to."""
     class_with_exits: ClassVar[Any]
@@ -67,34 +68,37 @@ class HashedModel(Host):  # type: ignore[misc]
                 f"{type(self).__name__} needs a config with an exit table; call hashee.convert on the unconverted model"
             )
         self._tokenizer: Any = None
-        if isinstance(self, HashedEncoder):
-            self.add_exits(settings, self.config.vocab_size)
-        else:
-            self._replace_encoder(settings)
+        self.add_exits(settings)
 
-    def _replace_encoder(self, settings: dict[str, Any]) -> None:
-        """Put an encoder with exits where the Hugging Face constructor put a dense one."""
-        # What the constructor did to the encoder that goes is done to the one that comes.
+    def add_exits(self, settings: dict[str, Any]) -> None:
+        """Put an encoder and a decoder with exits where the Hugging Face constructor put dense ones."""
+        # What the constructor did to the modules that go is done to those that come.
         checkpointing = self.is_gradient_checkpointing
-        for name, module in self.named_modules():
-            if isinstance(module, self.adapter.encoder_class) and not isinstance(module, HashedEncoder):
-                module.config.hashee = settings
-                hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
-                hashed.reads_first_row = self.adapter.reads_first_row(type(self), self.config)
-                self.set_submodule(name, hashed)
-                break
+        if settings["table"] is not None and (encoder := self.adapter.encoder_in(self)) is not None:
+            hashed = self._put_with_exits(encoder, settings)
+            hashed.reads_first_row = self.adapter.reads_first_row(type(self), self.config)
+        of_decoder = self.decoder_adapter if settings.get("decoder_table") is not None else None
+        if of_decoder is not None and (decoder := of_decoder.decoder_in(self)) is not None:
+            self._put_with_exits(decoder, settings)
         if checkpointing:
             self.gradient_checkpointing_enable()
         self.tie_weights()
 
+    def _put_with_exits(self, found: tuple[str, Any], settings: dict[str, Any]) -> Any:
+        """Put a module with exits in the place of a dense one, and return it."""
+        name, module = found
+        module.config.hashee = settings
+        hashed = self.class_with_exits(type(module))(module.config, **pooling_of(module))
+        self.set_submodule(name, hashed)
+        return hashed
+
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise what a checkpoint lacks; an exit table that was not loaded is marked so, not left undefined."""
         super()._init_weights(module)
-        if isinstance(module, HashedEncoder):
-            for name in ("exit_layers", "train_exit_layers"):
-                buffer = module._buffers.get(name)
-                if buffer is not None and not getattr(buffer, "_is_hf_initialized", False):
-                    buffer.fill_(UNSET)
+        for name in ("exit_layers", "train_exit_layers", "decoder_exit_layers"):
+            buffer = module._buffers.get(name)
+            if buffer is not None and not getattr(buffer, "_is_hf_initialized", False):
+                buffer.fill_(UNSET)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by the class that exits were added to: this one exists only where it was made."""
@@ -102,12 +106,33 @@ class HashedModel(Host):  # type: ignore[misc]
 
     @property
     def hashed_encoder(self) -> HashedEncoder:
-        """The part of the model in which tokens exit."""
-        return next(module for module in self.modules() if isinstance(module, HashedEncoder))
+        """The encoder in which tokens exit."""
+        found = next((module for module in self.modules() if isinstance(module, HashedEncoder)), None)
+        if found is None:
+            raise UnsupportedModel(f"{type(self).__name__} only decodes; its tokens exit in `hashed_decoder`")
+        return found
+
+    @property
+    def hashed_decoder(self) -> Any:
+        """The decoder in which tokens exit; None if they exit in the encoder alone."""
+        return next((module for module in self.modules() if "decoder_exit_layers" in module._buffers), None)
+
+    @property
+    def decoder_exit_table(self) -> ExitTable | None:
+        """The table by which tokens exit in the decoder, if they do."""
+        metadata = self.config.hashee.get("decoder_table")
+        if metadata is None:
+            return None
+        return ExitTable.from_parts(self.hashed_decoder.decoder_exit_layers.cpu(), metadata)
 
     @property
     def exit_table(self) -> ExitTable:
-        """The table by which tokens exit in `eval()`, and in `train()` unless there is another for it."""
+        """The table by which tokens exit in `eval()`, and in `train()` unless there is another for it.
+
+        It is the encoder's, or that of a model that only decodes.
+        """
+        if (of_decoder := self.decoder_exit_table) is not None and self.config.hashee["table"] is None:
+            return of_decoder
         return ExitTable.from_parts(self.hashed_encoder.exit_layers.cpu(), self.config.hashee["table"])
 
     @property
@@ -135,7 +160,9 @@ class HashedModel(Host):  # type: ignore[misc]
 
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Remember a tokenizer after checking that the exit table was made for it."""
-        self.exit_table.check(tokenizer=tokenizer)
+        for table in (self.exit_table, self.decoder_exit_table):
+            if table is not None:
+                table.check(tokenizer=tokenizer)
         check_tokenization(tokenizer, self.config.hashee.get("tokenization"), '"hashee" in config.json')
         self._tokenizer = tokenizer
 
@@ -164,7 +191,7 @@ class HashedModel(Host):  # type: ignore[misc]
         return predict_batch(self._scorer(), texts, self.tokenizer, batching or Batching())
 
     def _scorer(self) -> Scorer:
-        if self.config.is_encoder_decoder:
+        if self.config.is_encoder_decoder or self.config.hashee["table"] is None:
             raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
         self.eval()
         return Scorer(
@@ -177,23 +204,30 @@ class HashedModel(Host):  # type: ignore[misc]
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the vocabulary; new tokens go to the last layer."""
         embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
-        table, train_table = self.exit_table, self.train_exit_table
-        size = embeddings.num_embeddings
-        self.install_tables(table.resized(size), None if train_table is None else train_table.resized(size))
+        install_resized(self, embeddings.num_embeddings)
         # The vocabulary has changed, so the tokenizer has; it is read anew when it is needed.
         self._tokenizer = None
         self.config.hashee.pop("tokenization", None)
         return embeddings
 
-    def install_tables(self, table: ExitTable, train_table: ExitTable | None) -> None:
-        """Make the model exit by these tables and describe them in its config."""
-        self.config.hashee["table"] = table.metadata()
-        self.config.hashee["train_table"] = None if train_table is None else train_table.metadata()
-        encoder = self.hashed_encoder
+    def install_tables(
+        self, table: ExitTable | None, train_table: ExitTable | None, decoder_table: ExitTable | None = None
+    ) -> None:
+        """Make the model exit by these tables, of which it must have as many, and describe them in its config.
+
+        table: None for a model that only decodes. decoder_table: None leaves a decoder's table as it is.
+        """
         device = self.get_input_embeddings().weight.device
-        encoder.exit_layers = table.exit_layers.to(device)
-        if train_table is not None:
-            encoder.train_exit_layers = train_table.exit_layers.to(device)
+        settings = self.config.hashee
+        if table is not None:
+            settings["table"] = table.metadata()
+            settings["train_table"] = None if train_table is None else train_table.metadata()
+            self.hashed_encoder.exit_layers = table.exit_layers.to(device)
+            if train_table is not None:
+                self.hashed_encoder.train_exit_layers = train_table.exit_layers.to(device)
+        if decoder_table is not None:
+            settings["decoder_table"] = decoder_table.metadata()
+            self.hashed_decoder.decoder_exit_layers = decoder_table.exit_layers.to(device)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -228,8 +262,9 @@ class HashedEncoder(HashedModel):
     """Whether the head around the encoder reads the first position only; set it to False for a head of your own that
     reads more. The last layer then updates no other row, and the other rows of `last_hidden_state` are NaN."""
 
-    def add_exits(self, settings: dict[str, Any], vocab_size: int) -> None:
+    def add_exits(self, settings: dict[str, Any]) -> None:
         """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
+        vocab_size = self.config.vocab_size
         self.first_layer_cache = FirstLayerCache()
         self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
         if settings["train_table"] is not None:
@@ -324,7 +359,12 @@ class HashedEncoderWithoutTypes(HashedEncoder):
 
 def refuse_options(config: Any, options: dict[str, Any]) -> None:
     """Raise for a requested option that would otherwise be ignored silently."""
-    for name, remedy in REFUSED.items():
+    refuse(REFUSED, config, options)
+
+
+def refuse(refused: dict[str, str], config: Any, options: dict[str, Any]) -> None:
+    """Raise for a requested option among those that cannot be honoured, with what to do instead."""
+    for name, remedy in refused.items():
         value = options.get(name)
         value = getattr(config, name, None) if value is None else value
         if value is not None and value is not False:
@@ -334,35 +374,3 @@ def refuse_options(config: Any, options: dict[str, Any]) -> None:
 def pooling_of(encoder: Any) -> dict[str, bool]:
     """Return what the constructor of an encoder's class must be told to give it a pooler, or none, as it has."""
     return {"add_pooling_layer": encoder.pooler is not None} if hasattr(encoder, "pooler") else {}
-
-
-def check_loaded(model: Any, info: dict[str, Any], source: Any) -> None:
-    """Raise if a loaded model lacks weights or holds values that are not finite, and fill tables of new vocabularies.
-
-    Under another head than it was saved with, a model gets a new head and pooler, as transformers does and reports.
-    """
-    own_class = model.config.hashee.get("model_class")
-    if own_class not in (None, name_of_own_class(model.dense_class)):
-        raise CheckpointError(
-            f"{source} was converted from a {own_class}, which may differ from {model.dense_class.__name__}; "
-            "open it with hashee.hf.classes.hashed_class(your class).from_pretrained"
-        )
-    other_head = (model.config.architectures or [None])[0] != type(model).__name__
-    required = Required(new_head=other_head, other_sizes=True, what="weights that the model needs")
-    check_weights(model, source, info, required)
-    if any(row[0].endswith("exit_layers") for row in info["mismatched_keys"]):
-        _send_all_to_the_last_layer(model, source)
-    # Putting the tables together compares them with the fingerprints in the config.
-    _ = model.exit_table, model.train_exit_table
-
-
-def _send_all_to_the_last_layer(model: Any, source: Any) -> None:
-    """Give a model whose vocabulary is not the checkpoint's a table by which nothing exits."""
-    embeddings: Any = model.get_input_embeddings()
-    log.warning(
-        "the exit table in %s is for another vocabulary than the %d tokens that were asked for: all of them go to the "
-        "last layer until install_tables gives them exits",
-        *(source, embeddings.num_embeddings),
-    )
-    never = ExitTable.never(embeddings.num_embeddings, model.adapter.shape(model.config).layers)
-    model.install_tables(never, None if model.config.hashee["train_table"] is None else never)

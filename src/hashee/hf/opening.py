@@ -95,21 +95,24 @@ def read_table(folder: Path, tokenizer: Any = None) -> ExitTable:
     if settings is None:
         raise CheckpointError(f"the model in {folder} has no exits; convert it with hashee.convert, or name a table")
     check_saved(folder)
-    if not isinstance(settings, dict) or not isinstance(settings.get("table"), dict):
+    settings = settings if isinstance(settings, dict) else {}
+    # A model that only decodes has the table of its decoder.
+    key, name = ("table", "exit_layers") if settings.get("table") else ("decoder_table", "decoder_exit_layers")
+    if not isinstance(settings.get(key), dict):
         raise CheckpointError(f'{path} is damaged (its "hashee" describes no table); save the model again')
-    table = ExitTable.from_parts(_exit_layers(path.parent), settings["table"])
+    table = ExitTable.from_parts(_exit_layers(path.parent, name), settings[key])
     if tokenizer is not None:
         table.check(tokenizer=tokenizer)
     return table
 
 
-def _exit_layers(folder: Path) -> Any:
-    """Return the exit layers among a model's weights, whatever their prefix: (vocabulary,)."""
+def _exit_layers(folder: Path, wanted: str) -> Any:
+    """Return the exit layers of this name among a model's weights, whatever their prefix: (vocabulary,)."""
     for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118  # not a dict
-                    if name.split(".")[-1] == "exit_layers":
+                    if name.split(".")[-1] == wanted:
                         return file.get_tensor(name)
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{path} is damaged or cut short ({first_line(error)}); copy it again") from None

@@ -140,7 +140,7 @@ def _chosen(encoder: Any) -> Iterator[nn.Module]:
     absorbs = adapter.shape(encoder.config).absorbable
     lowest = int(encoder.exit_layers.min())
     for number, block in enumerate(adapter.blocks(encoder)):
-        yield from (block.attention.output, block.feed_forward.expand, block.feed_forward.contract)
+        yield from (block.attention.output, *block.feed_forward.modules)
         if number == 0 and adapter.summed_embeddings is not None:
             continue  # what the first layer projects is looked up, which beats any product
         first, *others = block.attention.projections.modules

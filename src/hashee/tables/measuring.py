@@ -192,9 +192,10 @@ class _Trace:
 def _traced(model: PreTrainedModel) -> Iterator[_Trace]:
     """Keep the states of every batch that a dense model runs while the context lasts."""
     adapter = adapter_for(model.config)
-    encoder = next((module for module in model.modules() if isinstance(module, adapter.encoder_class)), None)
-    if encoder is None:
+    found = adapter.encoder_in(model)
+    if found is None:
         raise UnsupportedModel(f"{type(model).__name__} holds no {adapter.encoder_class.__name__} to measure")
+    encoder = found[1]
     layers = adapter.layers(encoder)
     trace, block = _Trace(), 0
 

@@ -108,7 +108,8 @@ def test_a_probe_measures_texts_that_nothing_was_trained_on(probed: tuple[Probe,
     assert found.texts == 60 and len(found.right) == 4
     assert any("60 rows were held out of train" in note for note in found.notes)
     assert [each.predictor for each in found.predictors] == ["Majority", "Linear-M"]
-    assert found.dense.speedup == pytest.approx(1.0, rel=0.3) and found.hash.speedup > 1.2
+    assert 1 <= found.dense.speedup < 4 / 2.5, "of four layers, the last is run for the first row only"
+    assert found.hash.speedup > 1.2
     assert found.oracle.accuracy >= max(point.accuracy for point in found.learned)
     assert len(found.learned) == len(found.shuffled) > 5
 

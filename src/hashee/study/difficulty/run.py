@@ -135,8 +135,10 @@ def _loaded(data: str) -> DifficultySet:
 
 def applies(trial: Trial, tell: Callable[[str], None]) -> bool:
     """Say whether a predictor fits a set and a backbone; if not, tell why."""
+    # A set that cannot be read is no matter of the predictor.
+    data = _loaded(trial.data)
     try:
-        predictor_named(trial.predictor).refuse(_loaded(trial.data), trial.settings)
+        predictor_named(trial.predictor).refuse(data, trial.settings)
     except HasheeError as error:
         tell(f"left out: {trial.name}: {error}")
         return False

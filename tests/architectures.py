@@ -166,7 +166,7 @@ def make_writer(family: str, **changes: Any) -> Any:
 def randomise(model: Any) -> Any:
     """Give every parameter a random value, norms included: with initial values, swapped norms would pass."""
     # T5 neither scales its scores nor norms its sums, so larger weights would leave few digits to compare.
-    spread = 0.15 if model.config.model_type == "t5" else 0.25
+    spread = 0.15 if getattr(getattr(model, "config", None), "model_type", "") == "t5" else 0.25
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:

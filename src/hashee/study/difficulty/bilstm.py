@@ -14,10 +14,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hashee.data.batching import Batching, make_batches
 from hashee.data.splits import first_of_shuffled
-from hashee.data.task import Kind
-from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
-from hashee.study.difficulty.datasets import DifficultySet, flat_targets
+from hashee.study.difficulty.datasets import LABELS, DifficultySet, flat_targets
 from hashee.study.difficulty.features import backbone_of, tokenized_by
 from hashee.study.difficulty.judgement import judge, merit
 from hashee.study.difficulty.predictor import CURVE_EXAMPLES, Fitted, PredictorSettings
@@ -98,7 +96,7 @@ def _train(model: BiLstm, train: Tokenized, settings: PredictorSettings) -> Iter
     steps = Steps(len(train), BATCH, settings.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate or RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * len(steps))
-    loss_of = TASK_TYPES[Kind.LABELS].loss
+    loss_of = LABELS.loss
     for epoch in range(epochs):
         model.train()
         steps.set_epoch(epoch)

@@ -15,6 +15,7 @@ from hashee.data import Columns, Examples, Kind, Recipe, Task
 from hashee.data.fingerprint import fingerprint_of
 from hashee.data.reading import Rows, read_split
 from hashee.data.split_sources import find_sources
+from hashee.data.task_types import TASK_TYPES
 from hashee.errors import InputError
 from hashee.files import read_json, replaced_atomically, write_json
 
@@ -25,6 +26,8 @@ AUTHORS = {"snli-human": "SNLI-difficulty-human", "snli-model": "SNLI-difficulty
 FEWEST = 20
 """Rows that a split needs to tell anything."""
 ABOUT = "difficulty.json"
+LABELS = TASK_TYPES[Kind.LABELS]
+"""What difficulties are learned as: a label for each layer."""
 _RECIPE = Recipe(epochs=4.0)
 
 

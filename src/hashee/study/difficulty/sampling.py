@@ -8,9 +8,7 @@ import numpy as np
 
 from hashee.data import Examples, Task
 from hashee.data.splits import cut_off_dev, part_of
-from hashee.data.task import Kind
-from hashee.data.task_types import TASK_TYPES
-from hashee.study.difficulty.datasets import DifficultySet, Level
+from hashee.study.difficulty.datasets import LABELS, DifficultySet, Level
 
 DEV_SHARE = 0.1
 HALF_WAY = 0.5
@@ -35,7 +33,7 @@ class Splits:
 
 def splits_of(data: DifficultySet, seed: int, oversampling: float = HALF_WAY) -> Splits:
     """Cut a dev split off train and sample over what is rare in the rest, both drawn with the seed."""
-    seen, dev = cut_off_dev(data.train, TASK_TYPES[Kind.LABELS], DEV_SHARE, seed)
+    seen, dev = cut_off_dev(data.train, LABELS, DEV_SHARE, seed)
     train = part_of(seen, oversampled(data.level, seen, oversampling, seed))
     return Splits(data.level, data.task, train, seen, dev, data.test, data.fingerprint)
 

@@ -11,12 +11,10 @@ from transformers import TrainerCallback
 from hashee.data import TaskData
 from hashee.data.fingerprint import fingerprint_of
 from hashee.data.splits import first_of_shuffled
-from hashee.data.task import Kind
-from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
 from hashee.files import read_json, write_json
-from hashee.study.difficulty.datasets import DifficultySet, flat_targets
+from hashee.study.difficulty.datasets import LABELS, DifficultySet, flat_targets
 from hashee.study.difficulty.judgement import judge, merit
 from hashee.study.difficulty.predictor import CURVE_EXAMPLES, Fitted, PredictorSettings
 from hashee.study.difficulty.results import Epoch
@@ -79,7 +77,7 @@ class Transformer:
         folder = work / "transformer"
         packed = fit.backbone.packed(fit.backbone.load(settings.seed))
         # The loss of several labels serves words as well: both come as (predictions, layers).
-        job = fit.job("difficulty", packed, Lesson(TargetLoss(TASK_TYPES[Kind.LABELS]), fit.train))
+        job = fit.job("difficulty", packed, Lesson(TargetLoss(LABELS), fit.train))
         job = replace(job, dev_metrics=metrics, callbacks=(_Curve(folder / _CURVE),))
         fit.train_into(folder, job)
         test = probabilities(load(folder).to(processes.device), parts["test"], processes)

@@ -23,17 +23,21 @@ from hashee.study.clocking import (
     TRANSFORMERS,
     ClockSettings,
     Entry,
+    Kept,
     clock,
     kept_point,
     kept_points,
+    kept_runs,
     opened,
     run_batches,
     timed,
 )
 from hashee.study.clocks import Clocks, read_clocks
 from hashee.study.methods import METHODS
+from hashee.study.options import ReportOptions
 from hashee.study.results import RunResult, read_results
 from hashee.study.run import Experiment, run_experiment
+from hashee.study.tables import TABLES
 from hashee.training.processes import current_processes
 
 TIMED = (TRANSFORMERS, DENSE, *ASKED)
@@ -72,7 +76,7 @@ def settings_for(results: Path, **changes: Any) -> ClockSettings:
         "methods": ASKED,
         "tasks": ("SNLI",),
         "backbone": "tiny",
-        "speedup": 1.5,
+        "speedups": (1.5,),
         "batch_sizes": (16, 1),
     }
     return ClockSettings(results, **(options | {"texts": 24, "rounds": 2} | changes))
@@ -156,21 +160,54 @@ def made_up(folder: Path, method: str, *speedups: float, **other: Any) -> RunRes
 
 
 def test_the_operating_point_is_the_nearest_that_dev_would_choose(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, speedup=3.0)
+    def found(*runs: RunResult) -> Kept:
+        return kept_point(settings, kept_runs(settings, runs, "pabee", "snli"), 3.0)
+
+    settings = settings_for(tmp_path)
     runs = [
         made_up(tmp_path, "pabee", 1.0, 2.4, 3.4, 5.0),
         made_up(tmp_path, "pabee", 3.0, seed=1),
         made_up(tmp_path, "pabee", 3.0, settings={"depth": 3}),
         made_up(tmp_path, "fastbert", 3.0),
     ]
-    kept = kept_point(settings, runs, "pabee", "snli")
+    kept = found(*runs)
     assert kept.point.speedup == 3.4 and kept.quality == kept.point.dev
     assert kept.folder == tmp_path / "work" / "snli-tiny-seed0" / "work" / "3.4"
     # A point that is slower and worse on dev than another is never chosen.
     trap = replace(runs[0], curve=(*runs[0].curve, replace(runs[0].curve[1], speedup=3.0, dev=0.1)))
-    assert kept_point(settings, [trap], "pabee", "snli").point.speedup == 3.4
+    assert found(trap).point.speedup == 3.4
     asked = made_up(tmp_path, "pabee", 2.9, settings={"speedup": 2.9})
-    assert kept_point(settings, [*runs, asked], "pabee", "snli").point.speedup == 2.9
+    assert found(*runs, asked).point.speedup == 2.9
+
+
+def test_several_speedups_are_points_of_their_own_and_each_is_timed_once(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, methods=("pabee",), speedups=(3.0, 2.0, 3.0, 2.5))
+    runs = [made_up(tmp_path, DENSE, 1.1), made_up(tmp_path, "pabee", 1.0, 2.4, 3.4)]
+    found = kept_points(settings, runs, "snli", pytest.fail)
+    assert [(kept.method, kept.point.speedup, kept.asked) for kept in found] == [
+        (TRANSFORMERS, 1.1, (3.0, 2.0, 2.5)),
+        (DENSE, 1.1, (3.0, 2.0, 2.5)),
+        ("pabee", 3.4, (3.0,)),
+        ("pabee", 2.4, (2.0, 2.5)),
+    ]
+
+
+def test_a_curve_by_the_clock_is_measured_in_one_run(results: Path, tmp_path: Path) -> None:
+    speedups = ["--speedup", "1.1", "--speedup", "4"]
+    path = tmp_path / "times.json"
+    options = ["--task", "snli", "--method", "deebert", "--batch-size", "4", "--batch-size", "8", "--texts", "24"]
+    options += ["--rounds", "2", "--backbone", "tiny", "--results", str(results), "--output", str(path)]
+    ran = CliRunner().invoke(app, ["study", "clock", *options, *speedups], catch_exceptions=False)
+    assert ran.exit_code == 0
+    clocks = read_clocks(path)
+    slow, fast = (rows for rows in clocks.points("SNLI") if rows[0].method == "deebert")
+    assert [row.batch for row in fast] == [4, 8]
+    assert slow[0].speedup is not None and fast[0].speedup is not None and slow[0].speedup < fast[0].speedup
+    assert clocks.of("SNLI")["deebert"] == slow and clocks.asked_speedup == 1.1, "others show what was asked for first"
+    # The table reads what the clock wrote and the results that it timed.
+    table = TABLES["quality-at-time"](list(read_results(results)), ReportOptions(clocks=path)).to_dict()
+    assert [row["method"] for row in table["rows"]] == ["dense-speedup1.5", "deebert-speedup1.5"] * 2
+    assert not [note for note in table["notes"] if "newer" in note]
 
 
 def test_what_has_no_models_is_one_line(tmp_path: Path) -> None:
@@ -195,12 +232,14 @@ def test_what_has_no_models_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"tasks": ("sst2",)}, "times are taken with snli and imdb"),
+        ({"tasks": ("wnut17",)}, "times are taken with texts of sst2, imdb, snli"),
         ({"methods": ("magic",)}, "unknown method 'magic'"),
         ({"batch_sizes": (1, 32)}, "24 texts fill no batch of 32"),
         ({"batch_sizes": (0,)}, "batch size is 0"),
         ({"batch_sizes": ()}, "batch size is 0"),
         ({"rounds": 0}, "rounds is 0"),
+        ({"speedups": (2.0, 0.5)}, "speedup is 0.5"),
+        ({"speedups": ()}, "speedup is 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:

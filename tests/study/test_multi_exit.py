@@ -23,7 +23,7 @@ from hashee.study.multi_exit import (
     CLASSIFIERS,
     AttentiveClassifier,
     Classifier,
-    FirstRowClassifier,
+    MeanClassifier,
     MultiExitModel,
     new_certainty,
     new_classifiers,
@@ -34,7 +34,7 @@ FAMILIES = ("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "robe
 LENGTHS = (9, 3, 12, 7, 5)
 
 
-def make_exits(family: str = "bert", kind: Classifier = FirstRowClassifier, exits: bool = True) -> MultiExitModel:
+def make_exits(family: str = "bert", kind: Classifier = MeanClassifier, exits: bool = True) -> MultiExitModel:
     """Return a tiny model with random classifiers; with token exits at random, or without any."""
     dense = make_model(family, AutoModelForSequenceClassification, num_labels=3)
     layers = adapter_for(dense.config).shape(dense.config).layers
@@ -102,14 +102,14 @@ def test_costs_are_layers_and_classifiers_up_to_the_exit(kind: Classifier) -> No
             # The first token is narrowed once more, as a query of its own.
             classifier += width * inner + 3 * inner * inner + inner * labels
         certainty = width
-        deciding = (model.layers - 1) * classifier + model.layers * certainty
+        deciding = (model.layers - 1) * (classifier + certainty)
         shape = adapter_for(model.config).shape(model.config)
         n, m = lengths_and_active(model.exit_table, [ids[number]])
         executed = executed_by_layer(shape, n, m, True)
         assert costs.executed[number, -1] == executed.sum() + deciding
         assert costs.executed[number, 0] == executed[0, 0] + classifier + certainty
         assert costs.paper[number, -1] == paper_by_layer(shape, n, m).sum() + deciding
-    spent = len(LENGTHS) * model.layers * width + costs_of_classifiers(model)
+    spent = len(LENGTHS) * (model.layers - 1) * width + costs_of_classifiers(model)
     assert costs.executed[:, -1].sum() == whole.executed_macs + spent
     assert costs.paper[:, -1].sum() == whole.paper_macs + spent
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from fitting_data import RECIPE, make_data
+from made_up_results import result
 
 from hashee.data.task import Kind
-from hashee.errors import HasheeError
+from hashee.errors import HasheeError, ImpossibleSpeedup
 from hashee.hf.flops import costs_of
 from hashee.study.methods import METHODS
 from hashee.study.run import Experiment, run_experiment
@@ -89,6 +90,15 @@ def test_tables_are_solved_for_the_executed_speedup(name: str, trained: dict[str
     assert whole.paper.sum() / spent.executed.sum() == pytest.approx(SPEEDUP, rel=0.1)
 
 
+def test_speedups_that_no_table_reaches_are_left_out(trained: dict[str, Choice]) -> None:
+    fit = trained["hash-importance"].fit.with_settings(speedup=None)
+    method = replace(METHODS["hash-importance-1"], speedups=(SPEEDUP, BEYOND_LAYER_1))
+    (candidate,) = method.train(fit).candidates
+    assert candidate.table is not None and candidate.table.parameters["speedup"] == SPEEDUP
+    with pytest.raises(ImpossibleSpeedup):
+        replace(method, speedups=(BEYOND_LAYER_1,)).train(fit)
+
+
 def test_mutual_information_needs_a_label_for_each_text() -> None:
     refusal = METHODS["hash-mi"].refusal(make_data(Kind.TAGS).task)
     assert refusal is not None and "label for each text" in refusal
@@ -109,3 +119,11 @@ def test_the_dense_model_is_the_whole_backbone(backbone: Path, tmp_path: Path) -
     (point,) = found.curve
     assert (point.knob, point.paper_speedup, found.passes) == (4.0, 1.0, 2.0)
     assert point.speedup > 1, "rows that the head does not read are left out of the last layer"
+
+
+def test_variants_of_a_method_do_not_replace_each_others_models() -> None:
+    plain = result("hash-importance")
+    taught = replace(plain, settings={"unlabelled": "texts.jsonl"})
+    longer = replace(plain, settings={"epochs": 5.0, "bf16": True})
+    assert taught.work != plain.work and taught.path != plain.path
+    assert longer.work == plain.work and longer.path == plain.path, "trained otherwise, it is the same method"

@@ -23,6 +23,9 @@ USER_ERROR = 2
 STUDY = DeferredGroup(
     name="study", help="Compare methods on one footing: the paper's tables and figures.", no_args_is_help=True
 )
+DIFFICULTY = DeferredGroup(
+    name="difficulty", help="Can difficulty be learned? The paper's study, and a probe of a task.", no_args_is_help=True
+)
 COMMANDS = (
     DeferredGroup(name="table", help="Build and look at exit tables.", no_args_is_help=True),
     DeferredGroup(name="export", help="Write converted models for other runtimes.", no_args_is_help=True),
@@ -100,6 +103,26 @@ STUDY.add_commands(
         DeferredCommand("table", "hashee.cli.study:table", "Print a table of the paper with its figures beside ours."),
         DeferredCommand("figure", "hashee.cli.study:figure", "Draw a figure of the paper from result files."),
         DeferredCommand("list", "hashee.cli.study:list_all", "List methods, tables and figures."),
+        DIFFICULTY,
+    )
+)
+DIFFICULTY.add_commands(
+    (
+        DeferredCommand(
+            "build",
+            "hashee.cli.difficulty:build",
+            "Build a set of difficulties: from annotators who disagree, or from which layers of a model are right.",
+        ),
+        DeferredCommand(
+            "run",
+            "hashee.cli.difficulty:run",
+            "Run what is missing or stale of the study of difficulty; start it again at any time, and it goes on.",
+        ),
+        DeferredCommand(
+            "probe",
+            "hashee.cli.difficulty:probe",
+            "Tell whether learned exits could work on a task, and what a hash gives instead: one page with a figure.",
+        ),
     )
 )
 COMMANDS[1].add_commands(

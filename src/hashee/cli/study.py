@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from hashee.study.clocks import Clocks
     from hashee.study.results import RunResult
     from hashee.study.run import Experiment
+    from hashee.study.workers import Workers
 
 OUTPUT = Path("results/study")
-CLOCKS, FLOPS = "clocks.json", "flops.json"
-"""Files in the folder of results that are not of one run."""
+CLOCKS, FLOPS, DIFFICULTY = "clocks.json", "flops.json", "difficulty"
+"""Files, and a folder, in the folder of results that are not of one run."""
 KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep models too, which `study clock` times.")]
 TIMED = ("first-layers", "fastbert", "pabee", "deebert", "hash-importance", "hash-x-exit")
 """Methods that `clock` times unless told otherwise; the dense baselines are always among them."""
@@ -46,35 +47,43 @@ def run(
     """Run methods on a task, each over its whole curve, and write one result file per run."""
     wait_passively()
     from hashee.study.grid import Block
+    from hashee.study.workers import Workers
 
     given = {"epochs": epochs, "max_length": max_length, "speedup": speedup}
     settings = {name: value for name, value in given.items() if value is not None}
     limits = {} if limit is None else {"train": limit}
     block = Block([task], method, [backbone], seeds, limits, settings)
-    _run(block.experiments(), RunOptions(output, 1, threads, keep_models, as_json))
+    _run(block.experiments(), RunOptions(output, Workers(threads=threads), keep_models, as_json))
 
 
 def run_all(
     config: Annotated[Path, typer.Option(help="TOML file of runs, such as experiments/elue.toml.")],
     output: Annotated[Path | None, typer.Option(help="Folder for result files; default: the file's.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.", min=1)] = 1,
-    threads: Annotated[int | None, typer.Option(help="Threads of a single process.", min=1)] = None,
+    engine: Annotated[str, typer.Option(help="Where runs are: processes (here) or ray (on a cluster).")] = "processes",
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: 1, or what fits on Ray.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each; default: all cores or 1.", min=1)] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster, such as auto; default: a local one.")] = None,
+    gpus: Annotated[float, typer.Option(help="GPUs that Ray reserves for each.", min=0)] = 0.0,
     keep_models: KeepModels = False,
     as_json: AsJson = False,
 ) -> None:
     """Run what is missing or stale of a file of runs; start it again at any time, and it goes on."""
     wait_passively()
     from hashee.study.grid import read_grid
+    from hashee.study.workers import Workers
 
+    workers = Workers(engine, jobs, threads, address, gpus)
     grid = read_grid(config)
-    _run(grid.experiments(), RunOptions(output or grid.output, jobs, threads, keep_models, as_json))
+    _run(grid.experiments(), RunOptions(output or grid.output, workers, keep_models, as_json))
 
 
 def clock(
-    task: Annotated[list[str] | None, typer.Option(help="snli or imdb; default: both.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Whose test texts; default: snli and imdb.")] = None,
     method: Annotated[list[str] | None, typer.Option(help=f"Repeat for more; default: {', '.join(TIMED)}.")] = None,
     batch_size: Annotated[list[int] | None, typer.Option(help="Repeat for more; default: 1, 8, 32, 128.")] = None,
-    speedup: Annotated[float, typer.Option(help="Executed speed-up at which methods are timed.", min=1)] = 3.0,
+    speedup: Annotated[
+        list[float] | None, typer.Option(help="Executed speed-up to time at; repeat for more; default: 3.", min=1)
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Timed rounds, in which methods take turns.", min=1)] = 5,
     texts: Annotated[int, typer.Option(help="Test texts that are timed.", min=1)] = 512,
     backbone: Annotated[str, typer.Option(help="Backbone of the runs whose models are timed.")] = "minilm",
@@ -90,11 +99,14 @@ def clock(
     from hashee.hf.pretrained import quiet_transformers
     from hashee.study import clocking
 
-    given: dict[str, Any] = {"tasks": task, "methods": method or TIMED, "batch_sizes": batch_size}
+    given: dict[str, Any] = {
+        "tasks": task,
+        "methods": method or TIMED,
+        "batch_sizes": batch_size,
+        "speedups": speedup,
+    }
     given = {name: tuple(values) for name, values in given.items() if values}
-    settings = clocking.ClockSettings(
-        results, backbone=backbone, seed=seed, speedup=speedup, rounds=rounds, texts=texts, **given
-    )
+    settings = clocking.ClockSettings(results, backbone=backbone, seed=seed, rounds=rounds, texts=texts, **given)
     path = output or results / CLOCKS
     clocks = None
     with quiet_transformers(), torch_threads(threads), shown_progress(Console(stderr=True)) as report:
@@ -115,6 +127,7 @@ def table(
     results: Results = OUTPUT,
     backbone: Annotated[str | None, typer.Option(help="Only results with this backbone.")] = None,
     task: Annotated[str | None, typer.Option(help="Only results on this task.")] = None,
+    clocks: Annotated[Path | None, typer.Option(help="File of times; default: clocks.json in RESULTS.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper with its figures beside ours."""
@@ -122,7 +135,7 @@ def table(
     from hashee.study.tables import TABLES
 
     build = _named(TABLES, name, "table")
-    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    options = ReportOptions(task, backbone, clocks or results / CLOCKS, results / FLOPS, results / DIFFICULTY)
     made = build(_results(results), options)
     if as_json:
         print(json.dumps(made.to_dict(), allow_nan=False))
@@ -142,7 +155,7 @@ def figure(
     from hashee.study.options import ReportOptions
 
     draw = _named(FIGURES, name, "figure")
-    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS)
+    options = ReportOptions(task, backbone, results / CLOCKS, results / FLOPS, results / DIFFICULTY)
     save(draw(_results(results), options), output)
     Console().print(f"drawn to {output}", markup=False, highlight=False, soft_wrap=True)
 
@@ -166,16 +179,13 @@ class RunOptions:
     """How experiments are run, and how their results are shown."""
 
     output: Path
-    jobs: int
-    threads: int | None
+    workers: "Workers"
     keep_models: bool
     as_json: bool
 
 
 def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
     """Run experiments, say after each what came out, and fail if any did."""
-    from hashee.cost.threads import torch_threads
-    from hashee.hf.pretrained import quiet_transformers
     from hashee.study import grid
     from hashee.training.stopping import STOPS, as_stopped
 
@@ -191,8 +201,7 @@ def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
             Console().print(summary(outcome, options.output))
 
     try:
-        with quiet_transformers(), torch_threads(options.threads):
-            grid.run_all(experiments, options.output, report, options.jobs, options.keep_models)
+        grid.run_all(experiments, options.output, report, options.workers, options.keep_models)
     except STOPS as error:
         stopped = as_stopped(error)
         print(f"{stopped.reason}; the same command goes on where it stopped", file=sys.stderr)
@@ -223,17 +232,18 @@ def times_of(clocks: "Clocks") -> Iterator[Table]:
     from hashee.study.clocking import TRANSFORMERS
 
     for texts in dict.fromkeys(row.texts for row in clocks.rows):
-        found = clocks.of(texts)
-        rounds = len(found[TRANSFORMERS][0].seconds_per_text)
+        points = clocks.points(texts)
+        transformers = next(rows for rows in points if rows[0].method == TRANSFORMERS)
+        rounds = len(transformers[0].seconds_per_text)
         shown = Table(
             title=f"{texts}: milliseconds per text, median of {rounds} rounds",
             caption=f"counted: in operations; faster: than transformers, by the clock; {clocks.machine}",
         )
         for column in ("method", "quality", "counted", "batch", "ms", "spread", "faster"):
             shown.add_column(column, justify="left" if column == "method" else "right")
-        for method, rows in found.items():
-            for row, padded in zip(rows, found[TRANSFORMERS], strict=True):
-                about = (method, f"{row.quality:.4f}") if row is rows[0] else ("", "")
+        for rows in points:
+            for row, padded in zip(rows, transformers, strict=True):
+                about = (row.method, f"{row.quality:.4f}") if row is rows[0] else ("", "")
                 times = (f"{1000 * row.median:.3f}", f"{row.spread:.0%}", f"{padded.median / row.median:.2f}x")
                 shown.add_row(*about, f"{row.speedup:.2f}x", str(row.batch), *times, end_section=row is rows[-1])
         yield shown

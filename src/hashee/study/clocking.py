@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from hashee.data.tokenized import ExampleTokenizer, Tokenized
 from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.hf.opening import open_dense
-from hashee.study.clocks import LONG, SHORT, ClockRow, Clocks
+from hashee.study.clocks import ClockRow, Clocks
 from hashee.study.curves import nearest, variant_of
 from hashee.study.data import study_data
 from hashee.study.methods import METHODS
+from hashee.study.paper import TASKS
 from hashee.study.results import OperatingPoint, RunResult, read_results
 from hashee.training.method import method_named
 from hashee.training.processes import current_processes
@@ -34,8 +35,6 @@ __all__ = ["METHODS", "ClockSettings", "clock"]
 
 TRANSFORMERS, DENSE = "transformers", "dense"
 """Baselines that are always timed: the same weights as users run them today, padded, and on the packed engine."""
-TEXTS = {"snli": SHORT, "imdb": LONG}
-"""Tasks whose texts times are taken with, and what files of times call them."""
 
 Batches = Sequence[Sequence[int]]
 """Numbers of the texts of each batch."""
@@ -51,12 +50,12 @@ class ClockSettings:
     """Folder of result files, with the models that runs kept."""
     methods: tuple[str, ...]
     """Beside the dense baselines, which are always timed."""
-    tasks: tuple[str, ...] = tuple(TEXTS)
+    tasks: tuple[str, ...] = ("snli", "imdb")
     backbone: str = "minilm"
     seed: int = 0
     """Of the runs whose models are timed."""
-    speedup: float = 3.0
-    """Executed speed-up; each method is timed at the operating point that is nearest to it."""
+    speedups: tuple[float, ...] = (3.0,)
+    """Executed speed-ups; each method is timed at the operating points that are nearest to them."""
     batch_sizes: tuple[int, ...] = (1, 8, 32, 128)
     texts: int = 512
     """Of the test set, drawn with seed 0."""
@@ -68,6 +67,7 @@ class ClockSettings:
             ("rounds", self.rounds),
             ("texts", self.texts),
             ("batch size", min(self.batch_sizes, default=0)),
+            ("speedup", min(self.speedups, default=0)),
         ):
             if least < 1:
                 raise InputError(f"{name} is {least}; it must be at least 1")
@@ -78,12 +78,13 @@ class ClockSettings:
                 method_named(method)
         tasks = tuple(registered(task) or task for task in self.tasks)
         for task in tasks:
-            if task not in TEXTS:
-                raise InputError(f"times are taken with {' and '.join(TEXTS)}, short and long texts, not with {task!r}")
+            if task not in TASKS:
+                raise InputError(f"times are taken with texts of {', '.join(TASKS)}, not with {task!r}")
         object.__setattr__(self, "tasks", tuple(dict.fromkeys(tasks)))
         # What others are compared with is always there, and first.
         object.__setattr__(self, "methods", tuple(dict.fromkeys((TRANSFORMERS, DENSE, *self.methods))))
         object.__setattr__(self, "batch_sizes", tuple(sorted(set(self.batch_sizes))))
+        object.__setattr__(self, "speedups", tuple(dict.fromkeys(self.speedups)))
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Kept:
     """Of the model."""
     trained_on: tuple[Any, ...]
     """What models that are compared share: data and the length at which texts are cut."""
+    asked: tuple[float, ...] = ()
+    """Speed-ups that were asked for to which the point is the nearest."""
 
     @property
     def quality(self) -> float:
@@ -193,6 +196,8 @@ def timed(
             speedup=full_depth / entry.macs(batches),
             quality=entry.kept.quality,
             knob=entry.kept.point.knob,
+            candidate=entry.kept.point.candidate,
+            asked_speedups=entry.kept.asked,
         )
         for entry, own in zip(entries, seconds, strict=True)
     ]
@@ -207,26 +212,37 @@ def run_batches(run: Callable[[Mapping[str, Tensor]], Tensor], batches: Sequence
 def kept_points(
     settings: ClockSettings, results: Sequence[RunResult], task: str, skip: Callable[[str], None]
 ) -> list[Kept]:
-    """Return each method's operating point; methods without one are skipped, but for the dense baseline."""
-    dense = kept_point(settings, results, DENSE, task)
+    """Return each method's operating points; methods without models are skipped, but for the dense baseline."""
+    dense = _points_of(settings, results, DENSE, task)
     found = []
     for method in settings.methods:
         try:
             # transformers runs the weights of the dense method.
-            kept = dense if method == TRANSFORMERS else kept_point(settings, results, method, task)
-            if kept.trained_on != dense.trained_on:
+            points = dense if method == TRANSFORMERS else _points_of(settings, results, method, task)
+            if any(kept.trained_on != dense[0].trained_on for kept in points):
                 raise InputError(f"it was not trained on the same texts as {DENSE}, or at another length")
         except InputError as error:
             if method == DENSE:
                 raise
             skip(f"skipped {method} on {task}: {error}")
         else:
-            found.append(Kept(method, kept.point, kept.folder, kept.trained_on))
+            found += [replace(kept, method=method) for kept in points]
     return found
 
 
-def kept_point(settings: ClockSettings, results: Sequence[RunResult], method: str, task: str) -> Kept:
-    """Return the operating point of a method's runs that is nearest to the speed-up asked for."""
+def _points_of(settings: ClockSettings, results: Sequence[RunResult], method: str, task: str) -> list[Kept]:
+    """Return a method's operating points for all speed-ups that are asked for, each once."""
+    runs = kept_runs(settings, results, method, task)
+    found: dict[tuple[Path, float], Kept] = {}
+    for speedup in settings.speedups:
+        kept = kept_point(settings, runs, speedup)
+        known = found.setdefault((kept.folder, kept.point.knob), kept)
+        found[kept.folder, kept.point.knob] = replace(known, asked=(*known.asked, speedup))
+    return list(found.values())
+
+
+def kept_runs(settings: ClockSettings, results: Sequence[RunResult], method: str, task: str) -> list[RunResult]:
+    """Return the runs of a method whose models were kept, of which there must be one."""
     asked = (method, task, settings.backbone, settings.seed)
     runs = [run for run in results if (run.method, run.task, run.backbone, run.seed) == asked]
     refusals = [run.not_applicable for run in runs if run.not_applicable is not None]
@@ -238,10 +254,15 @@ def kept_point(settings: ClockSettings, results: Sequence[RunResult], method: st
             f"there are no models of {method} on {task} below {settings.results}; run `hashee study run --task {task} "
             f"--method {method} --backbone {settings.backbone} --output {settings.results} --keep-models`"
         )
-    points = [(nearest(run.curve, settings.speedup), run) for run in runs]
-    point, run = min(points, key=lambda pair: abs(math.log(pair[0].speedup / settings.speedup)))
+    return runs
+
+
+def kept_point(settings: ClockSettings, runs: Sequence[RunResult], speedup: float) -> Kept:
+    """Return the operating point of a method's runs that is nearest to a speed-up."""
+    points = [(nearest(run.curve, speedup), run) for run in runs]
+    point, run = min(points, key=lambda pair: abs(math.log(pair[0].speedup / speedup)))
     trained_on = (run.data.get("fingerprint"), run.settings.get("max_length"))
-    return Kept(method, point, settings.results / run.work / point.model, trained_on)
+    return Kept(run.method, point, settings.results / run.work / point.model, trained_on)
 
 
 def _is_whole(run: RunResult) -> bool:
@@ -262,21 +283,24 @@ def opened(settings: ClockSettings, task: str, points: Sequence[Kept]) -> tuple[
     longest = min(packed.tokenizer.model_max_length, adapter.max_length(packed.config))
     tokenize = ExampleTokenizer(data.task, packed.tokenizer, longest, adapter.token_types)
     tokenized = tokenize(first_of_shuffled(examples, settings.texts, seed=0))
-    texts = TimedTexts(TEXTS[task], tokenized, adapter.shape(packed.config))
+    texts = TimedTexts(TASKS[task], tokenized, adapter.shape(packed.config))
     entries = []
+    models: dict[tuple[str, Path], Any] = {}
     for kept in points:
         if kept.method == TRANSFORMERS:
             padded = padded_model(packed, kept.folder, data.task).to(processes.device)
             entries.append(Entry(kept, partial(_logits, padded), texts.padded_macs))
         else:
-            entries.append(_entry(kept, tokenized))
+            # A model whose operating points are thresholds is opened once for all of them.
+            own = kept.method, kept.folder
+            models[own] = models.get(own) or method_named(kept.method).open(kept.folder).to(processes.device)
+            entries.append(_entry(kept, models[own], tokenized))
     return texts, entries
 
 
-def _entry(kept: Kept, tokenized: Tokenized) -> Entry:
-    """Open a method's model, and count what the texts cost at its operating point."""
+def _entry(kept: Kept, model: Any, tokenized: Tokenized) -> Entry:
+    """Count what the texts cost at a model's operating point."""
     method, processes = method_named(kept.method), current_processes()
-    model = method.open(kept.folder).to(processes.device)
     executed = int(method.predict(model, tokenized, processes, kept.point.knob).costs.executed.sum())
     return Entry(kept, partial(method.run, model, knob=kept.point.knob), lambda batches: executed)
 
@@ -313,7 +337,7 @@ def protocol(settings: ClockSettings) -> dict[str, Any]:
     return {
         "backbone": settings.backbone,
         "seed": settings.seed,
-        "asked_speedup": settings.speedup,
+        "asked_speedups": list(settings.speedups),
         "rounds": settings.rounds,
         "warm_up_rounds": 1,
         "order": "sorted by length",

@@ -9,20 +9,21 @@ from typing import Any
 
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
+from hashee.study.paper import TASKS
 
-SHORT, LONG = "SNLI", "IMDb"
-"""Texts that times are taken with, as in the paper: short and long ones."""
+SHORT, LONG = TASKS["snli"], TASKS["imdb"]
+"""Texts that times are taken with unless told otherwise, as in the paper: short and long ones."""
 _SHOWN = ("cpu", "instruction_sets", "cores", "threads")
 """What a line about a machine says of it; files have more."""
 
 
 @dataclass(frozen=True)
 class ClockRow:
-    """The rounds of one method with one batch size."""
+    """The rounds of one method at one operating point with one batch size."""
 
     method: str
     texts: str
-    """`SHORT` or `LONG`."""
+    """Whose they are: a task as the paper writes it."""
     batch: int
     seconds_per_text: tuple[float, ...]
     """One for each round; methods take turns in each round."""
@@ -32,6 +33,10 @@ class ClockRow:
     """On the whole test set, or dev without one, at the same operating point."""
     knob: float | None = None
     """Of the operating point."""
+    candidate: str = ""
+    """Which of the method's models it is, where it has several."""
+    asked_speedups: tuple[float, ...] = ()
+    """Speed-ups that were asked for to which this point is the nearest; empty in files with one point per method."""
 
     @property
     def median(self) -> float:
@@ -59,12 +64,26 @@ class Clocks:
         shown = {name: value for name, value in self.hardware.items() if name in _SHOWN and value not in (None, "")}
         return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
 
+    @property
+    def asked_speedup(self) -> float | None:
+        """The executed speed-up that was asked for, the first of several; None if the file does not say."""
+        asked = self.protocol.get("asked_speedups") or [self.protocol.get("asked_speedup")]
+        return None if asked[0] is None else float(asked[0])
+
     def of(self, texts: str) -> dict[str, list[ClockRow]]:
-        """Return the rows of each method on some texts, small batches first."""
+        """Return the rows of each method on some texts at the first speed-up asked for, small batches first."""
         found: dict[str, list[ClockRow]] = {}
-        for row in sorted((row for row in self.rows if row.texts == texts), key=lambda row: row.batch):
-            found.setdefault(row.method, []).append(row)
+        for rows in self.points(texts):
+            if not rows[0].asked_speedups or self.asked_speedup in rows[0].asked_speedups:
+                found.setdefault(rows[0].method, rows)
         return found
+
+    def points(self, texts: str) -> list[list[ClockRow]]:
+        """Return the rows of each operating point of each method on some texts, small batches first."""
+        found: dict[tuple[str, str, float | None], list[ClockRow]] = {}
+        for row in sorted((row for row in self.rows if row.texts == texts), key=lambda row: row.batch):
+            found.setdefault((row.method, row.candidate, row.knob), []).append(row)
+        return list(found.values())
 
     def write(self, path: Path) -> None:
         """Write {"hardware", "protocol", "rows": [{"method", "texts", "batch", "seconds_per_text": [...], ...}]}."""
@@ -84,9 +103,10 @@ def read_clocks(path: Path) -> Clocks:
 
 def _rows(values: Iterable[Mapping[str, Any]]) -> Iterable[ClockRow]:
     for value in values:
-        row = ClockRow(**{**value, "batch": int(value["batch"]), "seconds_per_text": tuple(value["seconds_per_text"])})
-        if row.texts not in (SHORT, LONG) or row.batch < 1:
-            raise ValueError(f"texts are {SHORT} or {LONG}, batches at least 1: {row.texts}, {row.batch}")
+        tuples = {name: tuple(value.get(name, ())) for name in ("seconds_per_text", "asked_speedups")}
+        row = ClockRow(**{**value, "batch": int(value["batch"])} | tuples)
+        if row.texts not in TASKS.values() or row.batch < 1:
+            raise ValueError(f"texts are of {', '.join(TASKS.values())}, batches at least 1: {row.texts}, {row.batch}")
         if not row.seconds_per_text or min(row.seconds_per_text) <= 0:
             raise ValueError(f"{row.method} has no times, or times that are not above 0")
         yield row

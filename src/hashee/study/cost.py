@@ -25,7 +25,7 @@ def costs_by_exit(model: MultiExitModel, tokenized: Tokenized) -> Costs:
         known = {length: classifier.macs(length) for length in np.unique(lengths).tolist()}
         deciding[:, number] = [known[length] for length in lengths.tolist()]
     if model.certainty is not None:
-        deciding += model.certainty.in_features
+        deciding[:, : len(classifiers)] += model.certainty.in_features
     deciding = deciding.cumsum(axis=1)
     executed = executed_by_layer(shape, lengths, active, model.reads == "first").cumsum(axis=1)
     return Costs(executed + deciding, paper_by_layer(shape, lengths, active).cumsum(axis=1) + deciding)

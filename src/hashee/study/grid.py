@@ -1,25 +1,23 @@
-"""Many runs from one file: what is missing or stale is run, in processes side by side, the rest is left alone."""
+"""Many runs from one file: what is missing or stale is run, side by side if asked for, the rest is left alone."""
 
-import multiprocessing
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hashee.cost.threads import torch_threads
 from hashee.errors import HasheeError, InputError
-from hashee.hf.pretrained import quiet_transformers
+from hashee.study.ray_engine import run_on_ray
 from hashee.study.results import PATHS, RunResult
-from hashee.study.run import Experiment, run_experiment
+from hashee.study.run import Experiment
+from hashee.study.workers import PROCESSES, Report, Workers, outcomes_of, run_here, run_in_processes
 from hashee.training.method import method_named
 from hashee.training.settings import FitSettings
 
-Report = Callable[[Experiment, RunResult | HasheeError], None]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 
 
@@ -108,47 +106,34 @@ def read_grid(path: Path) -> Grid:
 
 
 def run_all(
-    experiments: Iterable[Experiment], output: Path, report: Report, jobs: int = 1, keep_models: bool = False
+    experiments: Iterable[Experiment],
+    output: Path,
+    report: Report,
+    workers: Workers | None = None,
+    keep_models: bool = False,
 ) -> list[RunResult]:
     """Run what is missing or stale. A run that fails is reported and the others go on.
 
-    jobs: processes side by side; runs that share a dense model stay in one of them. keep_models: for the clock.
+    workers: default: this process; runs that share a dense model stay in one of them. keep_models: for the clock.
     """
-    groups: dict[tuple[Any, ...], list[Experiment]] = {}
+    workers = workers or Workers()
+    together: dict[tuple[Any, ...], list[Experiment]] = {}
     for experiment in experiments:
-        groups.setdefault((experiment.task, experiment.backbone, experiment.seed), []).append(experiment)
-    if jobs == 1:
-        return [result for group in groups.values() for result in _run_group(group, output, report, keep_models)]
+        together.setdefault((experiment.task, experiment.backbone, experiment.seed), []).append(experiment)
+    groups = list(together.values())
     found: list[RunResult] = []
-    # Forked processes would inherit torch's threads in whatever state they are.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running = {pool.submit(_outcomes_of, group, output, keep_models): group for group in groups.values()}
-        for done in as_completed(running):
-            for experiment, outcome in done.result():
-                report(experiment, outcome)
-                found += [outcome] if isinstance(outcome, RunResult) else []
-    return found
 
+    def keep_and_report(experiment: Experiment, outcome: RunResult | HasheeError) -> None:
+        found.extend([outcome] if isinstance(outcome, RunResult) else [])
+        report(experiment, outcome)
 
-def _outcomes_of(
-    group: list[Experiment], output: Path, keep_models: bool
-) -> list[tuple[Experiment, RunResult | HasheeError]]:
-    """Run a group in a process of its own, on one thread."""
-    outcomes: list[tuple[Experiment, RunResult | HasheeError]] = []
-    with quiet_transformers(), torch_threads(1):
-        _run_group(group, output, lambda experiment, outcome: outcomes.append((experiment, outcome)), keep_models)
-    return outcomes
-
-
-def _run_group(group: list[Experiment], output: Path, report: Report, keep_models: bool) -> list[RunResult]:
-    found = []
-    for experiment in group:
-        try:
-            result = run_experiment(experiment, output, keep_models)
-        except HasheeError as error:
-            report(experiment, error)
-        else:
-            report(experiment, result)
-            found.append(result)
+    output = output.absolute()
+    threads = workers.threads if workers.single else workers.threads or 1
+    work = partial(outcomes_of, output=output, keep_models=keep_models, threads=threads)
+    if workers.single:
+        run_here(groups, work, keep_and_report)
+    elif workers.engine == PROCESSES:
+        run_in_processes(groups, work, keep_and_report, workers.jobs or 1)
+    else:
+        run_on_ray(groups, work, keep_and_report, output, workers)
     return found

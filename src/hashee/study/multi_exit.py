@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,31 +27,28 @@ EXITS = "exits.safetensors"
 DESCRIPTION = "exits.json"
 
 
-class FirstRowClassifier(nn.Module):
-    """A classifier of the shape of the model's own head, which reads the first token of each sequence."""
+class MeanClassifier(nn.Module):
+    """A classifier of the shape of BERT's head that reads the mean of all states.
 
-    reads: Reads = "first"
+    The papers' classifiers read the first token, which says nothing in the lower layers of models that were pretrained
+    to have their states averaged: after a few passes, classifiers of it are still constant there.
+    """
 
-    def __init__(self, head: tuple[Any, ...], dropout: float) -> None:
+    reads: Reads = "all"
+
+    def __init__(self, width: int, labels: int) -> None:
         super().__init__()
-        self.dropout = dropout
-        self.layers = nn.ModuleList(copy.deepcopy(step) for step in head if isinstance(step, nn.Module))
-        self.activations = tuple(step for step in head if not isinstance(step, nn.Module))
-        self.order = tuple(isinstance(step, nn.Module) for step in head)
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, labels)
 
     def forward(self, state: EncoderState) -> Tensor:
         """Return the logits of the remaining sequences: (sequences, labels)."""
-        return apply_head((*self.steps(),), state.first(), self.dropout if self.training else 0.0)
-
-    def steps(self) -> Iterator[Any]:
-        """Yield linear layers, norms and activations in the order in which rows pass them."""
-        layers, activations = iter(self.layers), iter(self.activations)
-        for is_layer in self.order:
-            yield next(layers) if is_layer else next(activations)
+        logits: Tensor = self.out(torch.tanh(self.dense(mean_of(state))))
+        return logits
 
     def macs(self, length: int) -> int:
-        """Return the multiply-accumulates for one sequence, whatever its length."""
-        return sum(layer.weight.numel() for layer in self.layers if isinstance(layer, nn.Linear))
+        """Return the multiply-accumulates for one sequence; sums over its tokens count as activations do: not."""
+        return int(self.dense.weight.numel() + self.out.weight.numel())
 
 
 class AttentiveClassifier(nn.Module):
@@ -84,33 +80,8 @@ class AttentiveClassifier(nn.Module):
         return length * per_token + width * inner + 3 * inner * inner + inner * self.out.out_features
 
 
-class MeanClassifier(nn.Module):
-    """A classifier that reads the mean of all states: lower layers say more in it than in the first token alone."""
-
-    reads: Reads = "all"
-
-    def __init__(self, width: int, labels: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.out = nn.Linear(width, labels)
-
-    def forward(self, state: EncoderState) -> Tensor:
-        """Return the logits of the remaining sequences: (sequences, labels)."""
-        rows, present = state.tokens_by_sequence()
-        states = state.hidden[rows].masked_fill(~present[..., None], 0.0)
-        mean = states.sum(dim=1) / present.sum(dim=1, keepdim=True)
-        logits: Tensor = self.out(torch.tanh(self.dense(mean)))
-        return logits
-
-    def macs(self, length: int) -> int:
-        """Return the multiply-accumulates for one sequence; sums over its tokens count as activations do: not."""
-        return int(self.dense.weight.numel() + self.out.weight.numel())
-
-
-Classifier = type[FirstRowClassifier] | type[AttentiveClassifier] | type[MeanClassifier]
-CLASSIFIERS: dict[str, Classifier] = {
-    each.__name__: each for each in (FirstRowClassifier, AttentiveClassifier, MeanClassifier)
-}
+Classifier = type[MeanClassifier] | type[AttentiveClassifier]
+CLASSIFIERS: dict[str, Classifier] = {each.__name__: each for each in (MeanClassifier, AttentiveClassifier)}
 """By the name that folders have them under."""
 
 
@@ -173,7 +144,11 @@ class MultiExitModel(ModelAround):
             logits = self.classifiers[layer - 1](state)
         certainty = None
         if self.certainty is not None:
-            certainty = torch.sigmoid(self.certainty(state.first())).squeeze(-1)
+            # After the last layer, of which the head may read the first rows alone, everyone leaves.
+            asked = layer <= len(self.classifiers)
+            certainty = (
+                torch.sigmoid(self.certainty(mean_of(state))).squeeze(-1) if asked else logits.new_ones(len(logits))
+            )
         return ExitOutputs(layer, logits, certainty)
 
     def forward(self, **inputs: Tensor) -> MultiExitOutput:
@@ -241,23 +216,21 @@ class MultiExitModel(ModelAround):
         return opened.eval()
 
 
-def new_classifiers(model: Any, number: int, kind: Classifier = FirstRowClassifier) -> nn.ModuleList:
-    """Return classifiers for the first layers of a model, newly initialised as the model initialises its own."""
-    head = head_of(model)
-    if not issubclass(kind, FirstRowClassifier):
-        width, labels = model.config.hidden_size, head[-1].out_features
-        return nn.ModuleList(kind(width, labels) for _ in range(number))
-    classifiers = nn.ModuleList(FirstRowClassifier(head, head_dropout(model.config)) for _ in range(number))
-    spread = getattr(model.config, "initializer_range", 0.02)
-    for module in classifiers.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=spread)
-            nn.init.zeros_(module.bias)
-    return classifiers
+def new_classifiers(model: Any, number: int, kind: Classifier = MeanClassifier) -> nn.ModuleList:
+    """Return newly initialised classifiers for the first layers of a model."""
+    width, labels = model.config.hidden_size, head_of(model)[-1].out_features
+    return nn.ModuleList(kind(width, labels) for _ in range(number))
+
+
+def mean_of(state: EncoderState) -> Tensor:
+    """Return the mean state of the tokens of each remaining sequence: (sequences, width)."""
+    rows, present = state.tokens_by_sequence()
+    states = state.hidden[rows].masked_fill(~present[..., None], 0.0)
+    return states.sum(dim=1) / present.sum(dim=1, keepdim=True)
 
 
 def new_certainty(model: Any) -> nn.Linear:
-    """Return BERxiT's learning-to-exit module: one number from the state of the first token, for all layers."""
+    """Return BERxiT's learning-to-exit module: one number from what the classifiers read, for all layers."""
     return nn.Linear(model.config.hidden_size, 1)
 
 

@@ -83,10 +83,10 @@ class CertaintyLoss:
         return Need.LABELS
 
     def __call__(self, outputs: Outputs, batch: Batch, teacher_outputs: Outputs | None = None) -> Tensor:
-        """Return the squared error summed over examples, its mean over exits."""
+        """Return the squared error summed over examples, its mean over the exits that are asked: not the last."""
         assert batch.targets is not None  # they are needed
         losses = []
-        for each in outputs.exits:
+        for each in outputs.exits[:-1]:
             assert each.certainty is not None  # BERxiT's models have the module
             losses.append(F.mse_loss(each.certainty, self._right(each.logits.detach(), batch.targets), reduction="sum"))
         return torch.stack(losses).mean()

@@ -21,6 +21,9 @@ class ReportOptions:
     flops: Path = Path("results/study/flops.json")
     """Counted FLOPs, see `hashee.study.flops_table`; counted anew if the file is not there."""
 
+    difficulty: Path = Path("results/study/difficulty")
+    """Folder of what predictors of difficulty reach, see `hashee.study.difficulty`."""
+
     def __post_init__(self) -> None:
         # Results carry the name of the registry, however a user writes it (SST-2, sst2).
         if self.task is not None:

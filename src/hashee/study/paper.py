@@ -300,6 +300,9 @@ DIFFICULTIES = (
     Difficulty("token", "BERT", 65.6, 44.6, 53.1),
 )
 
+HUMAN_ACCURACY = 60.0
+"""What BERT reaches on the test set of human-defined difficulty, about, in percent (text and fig:human_difficulty)."""
+
 Rouge: TypeAlias = tuple[float, float, float]
 """ROUGE-1, ROUGE-2 and ROUGE-L."""
 

@@ -11,7 +11,7 @@ from hashee.files import replaced_atomically
 
 WORK = "work"
 """Folder of models below that of results."""
-_SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps")
+_SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps", "bf16")
 """Settings of how long and how fast is trained, which do not make another method."""
 PATHS = ("dense", "table", "unlabelled")
 """Settings that name files, which are recorded without the folders that they lie in on one machine."""
@@ -95,8 +95,8 @@ class RunResult:
 
     @property
     def work(self) -> Path:
-        """Where models lie below the folder of results; methods with the same task, backbone and seed share it."""
-        return Path(WORK) / f"{self.task}-{self.backbone}-seed{self.seed}"
+        """Where models lie below the folder of results; methods with all else equal share it."""
+        return Path(WORK) / f"{self.task}-{self.backbone}-seed{self.seed}{self.variant}"
 
     def has_models(self, folder: Path) -> bool:
         """Whether the models of all points were kept and are still there. folder: of results."""

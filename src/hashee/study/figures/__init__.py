@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hashee.study.figures.backbones import backbones
+from hashee.study.figures.difficulty import difficulty
 from hashee.study.figures.hash_functions import hash_functions
 from hashee.study.figures.inference_time import inference_time
 from hashee.study.figures.quality_cost import quality_cost
@@ -16,6 +17,7 @@ FIGURES: dict[str, Callable[[list[RunResult], ReportOptions], Any]] = {
     "hash-functions": hash_functions,
     "backbones": backbones,
     "inference-time": inference_time,
+    "difficulty": difficulty,
 }
 """What makes each figure, as an object of matplotlib, of results."""
 

@@ -1,6 +1,6 @@
 """HashEE (Sun et al., 2022) with every table of the paper, and with tables by importance, from layer 1 and from 0."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,37 @@ from torch import Tensor
 from hashee.data import Task
 from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
+from hashee.errors import ImpossibleSpeedup
 from hashee.study.methods.first_layers import best_dense
 from hashee.tables.table import ExitTable
 from hashee.training.evaluation import Predictions
 from hashee.training.hash_exits import OWN_COST, HashExits
 from hashee.training.method import register_method
 from hashee.training.processes import Processes
-from hashee.training.stages import WORK, Choice, Fit
+from hashee.training.stages import WORK, Candidate, Choice, Fit
 
 COSTS = (2.0, 3.0, 4.0, 6.0, 10.0)
 """Executed speed-ups over the whole backbone that tables are solved for."""
 OTHER_SEED = 1000
 """What is added to the seed of a random table for the one that takes its place after training."""
+
+
+def for_each_speedup(fit: Fit, speedups: Sequence[float], train: Callable[[float], Candidate]) -> list[Candidate]:
+    """Train a model for each speed-up, or for the one in the settings; those that no table reaches are left out.
+
+    Special tokens and tokens that the corpus never showed stay to the last layer, which on some tasks costs more than a
+    high speed-up leaves. If nothing is left, the last refusal is raised.
+    """
+    asked = speedups if fit.settings.speedup is None else (fit.settings.speedup,)
+    candidates, refused = [], None
+    for speedup in asked:
+        try:
+            candidates.append(train(speedup))
+        except ImpossibleSpeedup as error:
+            refused = error
+    if refused is not None and not candidates:
+        raise refused
+    return candidates
 
 
 @dataclass(frozen=True)
@@ -47,14 +66,13 @@ class HashTable:
         """Fine-tune the dense model; then a model with a table for each speed-up, from the dense one."""
         dense = fit.dense()
         teacher = best_dense(fit) if fit.settings.distillation else None
-        speedups = self.speedups if fit.settings.speedup is None else (fit.settings.speedup,)
-        candidates = []
-        for speedup in speedups:
+
+        def at_cost(speedup: float) -> Candidate:
             asked = None if speedup == OWN_COST else speedup
-            at_cost = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
-            folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
-            candidates.append(at_cost.hashed(self.hash, dense, folder, teacher))
-        return Choice(fit, candidates, dense=dense)
+            own = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
+            return own.hashed(self.hash, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x", teacher)
+
+        return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=dense)
 
     def open(self, folder: Path) -> Any:
         """Return the converted model; with another random table than in training if the two are not consistent."""

@@ -35,7 +35,7 @@ def _compared(results: Sequence[RunResult], count: str) -> Table:
     for variant, seeds in groups:
         depth = "" if variant.depth == variant.layers else f", {variant.depth} layers"
         where = f"{TASKS.get(variant.task, variant.task)}, {variant.backbone}{depth}"
-        rows.append((variant.method, where, *(_cell(seeds, cost) for cost in COSTS)))
+        rows.append((variant.method, where, *(quality_at(seeds, cost) for cost in COSTS)))
     return Table(
         f"Quality in percent at the same cost, {count}",
         ("method", "task, backbone", *(f"{cost:g}x" for cost in COSTS)),
@@ -51,7 +51,8 @@ def _compared(results: Sequence[RunResult], count: str) -> Table:
     )
 
 
-def _cell(seeds: Sequence[RunResult], cost: float) -> Content:
+def quality_at(seeds: Sequence[RunResult], cost: float) -> Content:
+    """Return the mean quality of a method's seeds at a speed-up."""
     split = split_of(seeds)
     found = [at_cost(result.curve, cost, split) for result in seeds]
     values = [100 * value for value in found if value is not None]

@@ -15,10 +15,10 @@ from hashee.evaluation.settings import EvaluateSettings
 from hashee.training import FitSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
-LINES = {"fit": 83, "tradeoff": 83, "evaluate": 55}
+LINES = {"fit": 93, "tradeoff": 93, "evaluate": 55}
 PANELS = {
-    "fit": ["Options", "Data", "Model", "Exits", "Training", "Run"],
-    "tradeoff": ["Options", "Data", "Exits", "Model", "Training", "Run"],
+    "fit": ["Options", "Data", "Model", "Exits", "Training", "Summaries", "Run"],
+    "tradeoff": ["Options", "Data", "Exits", "Model", "Training", "Summaries", "Run"],
     "evaluate": ["Arguments", "Options", "Data", "Model", "Timing", "Report"],
 }
 PAGES = {

@@ -151,7 +151,9 @@ def test_what_cannot_be_measured_is_refused(task: Task, predictions: Any, target
 
 def test_every_metric_reports_itself() -> None:
     tasks = {Kind.CLASSES: SST2, Kind.SCORE: STSB, Kind.LABELS: LABELS, Kind.TAGS: TAGS}
-    perfect = {Kind.CLASSES: [0, 1], Kind.SCORE: [1.0, 2.0], Kind.LABELS: [(1, 0, 1), (0, 1, 0)], Kind.TAGS: [(1, 2)]}
+    tasks |= {Kind.SUMMARIES: Task("news", Kind.SUMMARIES, (), "rouge1")}
+    perfect: dict[Kind, list[Any]] = {Kind.CLASSES: [0, 1], Kind.SCORE: [1.0, 2.0], Kind.TAGS: [(1, 2)]}
+    perfect |= {Kind.LABELS: [(1, 0, 1), (0, 1, 0)], Kind.SUMMARIES: ["a dull film", "two cats"]}
     for name, metric in METRICS.items():
         answers = perfect[metric.kind]
         measured = score(replace(tasks[metric.kind], metric=name), answers, answers)

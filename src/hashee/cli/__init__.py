@@ -51,6 +51,16 @@ COMMANDS = (
         "Predict every text of a file with a converted model, as lines of JSON.",
     ),
     DeferredCommand(
+        "generate",
+        "hashee.cli.generate:generate",
+        "Write a text for every text of a file with a seq2seq model, such as a translation, as lines of JSON.",
+    ),
+    DeferredCommand(
+        "summarize",
+        "hashee.cli.generate:summarize",
+        "Summarize every document of a file with a seq2seq model, as lines of JSON.",
+    ),
+    DeferredCommand(
         "flops",
         "hashee.cli.flops:flops",
         "Count what texts cost: the paper's count, the executed count and full depth.",

@@ -30,10 +30,10 @@ class Quantize(StrEnum):
     int8 = "int8"
 
 
-_Input = Annotated[
+Input = Annotated[
     Path, typer.Argument(metavar="IN", help="File of texts: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.")
 ]
-_Output = Annotated[
+Output = Annotated[
     Path | None, typer.Argument(metavar="[OUT]", help="File to write, .jsonl or .jsonl.gz; default: standard output.")
 ]
 _Backend = Annotated[Backend, typer.Option(help="torch for converted folders, onnx or openvino for exported ones.")]
@@ -41,8 +41,8 @@ _Backend = Annotated[Backend, typer.Option(help="torch for converted folders, on
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a converted or exported model.")],
-    texts: _Input,
-    output: _Output = None,
+    texts: Input,
+    output: Output = None,
     backend: _Backend = Backend.torch,
     quantize: Annotated[Quantize | None, typer.Option(help="int8 weights, on torch.")] = None,
     column: Column = None,
@@ -54,7 +54,7 @@ def predict(
     from hashee.data.texts import location_of, read_numbered
 
     if output is not None:
-        _check_output(output, texts)
+        check_output(output, texts)
     rows = read_numbered(texts, column, pair_column)
     unit = "row" if texts.suffix.lower() == ".parquet" else "line"
     opened, decode = _open(model, backend, quantize, threads)
@@ -115,7 +115,8 @@ def _threads(backend: Backend, threads: int | None) -> int | None:
     return None
 
 
-def _check_output(output: Path, texts: Path) -> None:
+def check_output(output: Path, texts: Path) -> None:
+    """Refuse to write to a folder, or over the file that is read."""
     if output.is_dir():
         raise InputError(f"{output} is a folder; name a file to write")
     if output.exists() and texts.exists() and output.samefile(texts):

@@ -12,6 +12,8 @@ _TEXTS = (*TEXT_COLUMNS, ("#1 String", "#2 String"))
 _WORDS = (("tokens",), ("words",))
 _LABELS = (*LABEL_COLUMNS, "labels", "gold_label", "Quality")
 _TAGS = ("tags", "ner_tags", "labels")
+_DOCUMENTS = tuple((name,) for name in ("document", "text", "article", "source", "body", "email"))
+_SUMMARIES = ("summary", "title", "target", "headline", "subject")
 _NEVER_LABELS = frozenset({"id", "idx", "index", "guid", "pairID", "captionID", "#1 ID", "#2 ID"})
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 NAME_TEXTS = "name them with --text-column and --pair-column (Python: Columns(text=..., pair=...))"
@@ -42,6 +44,8 @@ class Chosen:
     """None, one, or those of a multi-label task."""
     guessed_labels: bool = False
     """Whether `label` is just every column that is left over."""
+    labels_are_texts: bool = False
+    """Whether the labels are summaries."""
 
 
 def choose_columns(
@@ -53,18 +57,24 @@ def choose_columns(
     """
     _refuse_odd_columns(source_name, available)
     text = _text_columns(source_name, available, wanted, task)
+    writing = task is not None and task.kind is Kind.SUMMARIES
     label = _named_labels(wanted)
     if label:
         missing = [name for name in label if name not in available]
         if not missing:
-            return Chosen(text, label)
+            return Chosen(text, label, labels_are_texts=writing)
         if labelled:
             raise InputError(f"{source_name} has no column {missing[0]!r}; its columns are: {', '.join(available)}")
         return Chosen(text, ())
     tagging = text in _WORDS if task is None else task.kind is Kind.TAGS
-    for guess in (*_TAGS, *_LABELS) if tagging else _LABELS:
-        if guess in available:
-            return Chosen(text, (guess,))
+    for guess in _SUMMARIES if writing else (*_TAGS, *_LABELS) if tagging else _LABELS:
+        if guess in available and guess not in text:
+            return Chosen(text, (guess,), labels_are_texts=writing)
+    if writing and labelled:
+        raise InputError(
+            f"{source_name} has no column of summaries ({', '.join(_SUMMARIES)}); "
+            f"name it with --label-column (Python: Columns(label=...)), one of: {', '.join(available)}"
+        )
     rest = tuple(name for name in available if name not in text and name not in _NEVER_LABELS)
     if task is None and labelled and len(rest) > 1:
         return Chosen(text, rest, guessed_labels=True)
@@ -78,6 +88,7 @@ def no_label_column(source_name: str, available: Sequence[str]) -> InputError:
     return InputError(
         f"{source_name} has no column 'label' or 'score' and no set of columns of only 0 and 1; "
         f"name the label column with --label-column (Python: Columns(label=...)), one of: {', '.join(available)}"
+        + ("; for summaries pass --kind summarization" if set(_SUMMARIES) & set(available) else "")
     )
 
 
@@ -107,6 +118,8 @@ def _guesses(available: Sequence[str], task: Task | None) -> tuple[tuple[str, ..
         return (*_WORDS, *_TEXTS) if {"tags", "ner_tags"} & set(available) else (*_TEXTS, *_WORDS)
     if task.kind is Kind.TAGS:
         return _WORDS
+    if task.kind is Kind.SUMMARIES:
+        return _DOCUMENTS
     return tuple(guess for guess in _TEXTS if len(guess) == (2 if task.pair else 1))
 
 

@@ -42,6 +42,9 @@ def load_task(
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} must be at least 1")
     known, kind = _known_task(name_or_path, data, kind)
+    # Which columns are read follows from what is known of the task, which for others is only its kind.
+    writing = known is None and kind is not None and TASK_TYPES[kind].writes_text
+    expected = Task("", kind, (), "") if kind is not None and writing else known
     layout = None if known is None else layout_of(known)
     if known is not None and layout is not None and data is None:
         data = benchmark_folder(known.name, layout)
@@ -49,7 +52,7 @@ def load_task(
     columns = columns or Columns()
     notes = list(sources.notes)
 
-    rows = _read(sources.train, columns, known, "train", notes)
+    rows = _read(sources.train, columns, (known, expected), "train", notes)
     task = _new_task(rows, _name_of(name_or_path), kind) if known is None else known
     if not task.labels:
         task = replace(task, labels=type_of(task).label_names(rows))
@@ -63,7 +66,7 @@ def load_task(
     columns = replace(columns, label=rows.columns.label) if rows.one_column_each else columns
     others = {"dev": sources.dev, "test": sources.test}
     found = {
-        split: _examples(_read(source, columns, known, split, notes), rows, task, given)
+        split: _examples(_read(source, columns, (known, expected), split, notes), rows, task, given)
         for split, source in others.items()
         if source is not None
     }
@@ -100,7 +103,8 @@ def _new_task(rows: Rows, name: str, kind: Kind | None) -> Task:
     kind = kind or infer_kind(rows)
     task_type = TASK_TYPES[kind]
     labels = task_type.label_names(rows)
-    return Task(name, kind, labels, task_type.default_metric(labels), pair=rows.pair)
+    metric = task_type.default_metric(labels)
+    return Task(name, kind, labels, metric, pair=rows.pair, recipe=task_type.recipe)
 
 
 def _name_of(data: Data) -> str:
@@ -112,8 +116,12 @@ def _name_of(data: Data) -> str:
     return path.resolve().parent.name if stem in ("", "train") else stem
 
 
-def _read(source: Source, columns: Columns, known: Task | None, split: str, notes: list[str]) -> Rows:
-    rows = read_split(source, columns, known, labelled=split != "test")
+def _read(
+    source: Source, columns: Columns, task: tuple[Task | None, Task | None], split: str, notes: list[str]
+) -> Rows:
+    """Read a split. task: the registered one, and what is expected of the data."""
+    known, expected = task
+    rows = read_split(source, columns, expected, labelled=split != "test")
     rows, note = rows_with_label(rows, benchmark=known is not None, may_be_hidden=split == "test")
     if note is not None:
         notes.append(note)

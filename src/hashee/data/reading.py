@@ -73,13 +73,15 @@ def read_split(source: Source, wanted: Columns, task: Task | None, *, labelled: 
     """Read a split; `labelled` says that it must have labels."""
     available = source.columns()
     chosen = choose_columns(source.name, available, wanted, task, labelled)
+    # A title such as 1984 is a text, whatever it looks like.
+    numbers_are_text = source.numbers_are_text and not chosen.labels_are_texts
     numbers: list[int] = []
     texts: list[Text | Words] = []
     labels: list[Any] = []
     for number, cells in source.rows((*chosen.text, *chosen.label)):
         numbers.append(number)
         texts.append(_as_text(cells[: len(chosen.text)], source, number))
-        of_row = tuple(_as_label(cell, source.numbers_are_text) for cell in cells[len(chosen.text) :])
+        of_row = tuple(_as_label(cell, numbers_are_text) for cell in cells[len(chosen.text) :])
         labels.append(of_row[0] if len(of_row) == 1 else of_row)
     rows = Rows(source, chosen, numbers, texts, labels if chosen.label else None)
     _refuse_unusable_texts(rows)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hashee.data.task import Kind, Recipe, Task
+from hashee.data.task import SUMMARY_RECIPE, Kind, Recipe, Task
 from hashee.errors import InputError
 
 
@@ -26,6 +26,8 @@ class Layout:
     """How much of train becomes dev where the makers have none."""
     sizes: tuple[int, int, int] | None = None
     """Examples in train, dev and test by the benchmark's definition."""
+    train_split: str = "train"
+    """The split that is trained on, where the makers' train cannot be had."""
     submits_names: bool = True
     """Whether predictions are handed in as names rather than numbers."""
 
@@ -132,3 +134,16 @@ register_task(
 )
 # The names of its 77 classes are read from train.
 register_task(Task("banking77", Kind.CLASSES, (), "accuracy"), Layout("Banking77"))
+
+# --- summaries: what is read is a document, what is written its summary, subject line or title ---------------
+
+for _name, _layout in {
+    "aeslc": Layout("AESLC", sizes=(14_436, 1_960, 1_906)),
+    "amazonfoodsummary": Layout("AmazonFood-summary", sizes=(5_499, 500, 500)),
+    "scitldra": Layout("SciTLDR-A", sizes=(1_992, 619, 618)),
+    "xsum": Layout("XSum", sizes=(204_045, 11_332, 11_334)),
+    "reddittifu": Layout("RedditTIFU", sizes=(41_675, 645, 645)),
+    "cnndailymail": Layout("CNN-DailyMail", sizes=(287_113, 13_368, 11_490)),
+    "csl": Layout("CSL", train_split="dev", sizes=(20_000, 3_000, 3_000)),
+}.items():
+    register_task(Task(_name, Kind.SUMMARIES, (), "rouge1", recipe=SUMMARY_RECIPE), _layout)

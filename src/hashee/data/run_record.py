@@ -14,6 +14,9 @@ DENSE, DENSE_EQUAL = "dense", "dense-equal"
 Metrics = dict[str, dict[str, float] | None]
 """By split, dev and test, all metrics by name, `score` among them; None for a split without labels."""
 
+PARTS = ("encoder", "decoder", "total")
+"""Of a model that writes text."""
+
 T = TypeVar("T")
 
 
@@ -114,6 +117,21 @@ class DenseRecord:
 
 
 @dataclass(frozen=True)
+class PartRecord:
+    """What one part of a model that writes text costs, per text, for the lengths that it wrote."""
+
+    dense_per_text: float = 0.0
+    """Of the whole backbone, for the same texts."""
+    paper_per_text: float = 0.0
+    executed_per_text: float = 0.0
+    speedup: float = 0.0
+    """As executed."""
+    paper_speedup: float = 0.0
+    seconds: float = 0.0
+    """That this part ran, for all texts."""
+
+
+@dataclass(frozen=True)
 class MacsRecord:
     """Multiply-accumulates that the texts of a split cost, per text."""
 
@@ -129,6 +147,10 @@ class MacsRecord:
     paper_speedup: float = 0.0
     speedup_vs_bert_base: float = 0.0
     """Both by the paper's count."""
+    encoder: PartRecord | None = None
+    decoder: PartRecord | None = None
+    total: PartRecord | None = None
+    """Of models that write text; as in the paper without the scores of the vocabulary."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "MacsRecord":
@@ -136,7 +158,12 @@ class MacsRecord:
         if "executed_speedup" in values:
             former = {"speedup": values["executed_speedup"], "paper_speedup": values.get("speedup", 0.0)}
             values = dict(values) | former
-        return _part(cls, values)
+        parts = {name: _part(PartRecord, values[name]) for name in PARTS if values.get(name) is not None}
+        return _part(cls, dict(values) | parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON values; parts are of models that write text."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -206,7 +233,9 @@ class RunRecord(Mapping[str, Any]):
         values: dict[str, Any] = {}
         for name in _ORDER:
             value = getattr(self, name)
-            if name in _PARTS:
+            if isinstance(value, MacsRecord):
+                values[name] = value.to_dict()
+            elif name in _PARTS:
                 values[name] = asdict(value)
             elif name == "dense":
                 values[name] = None if value is None else value.to_dict()

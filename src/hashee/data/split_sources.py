@@ -101,9 +101,12 @@ def _from_folder(folder: Path, layout: Layout | None) -> Sources:
     """Look for split files in the folder, or in the sub-folders that a benchmark task has in a folder of datasets."""
     own = None if layout is None else _subfolder(folder, layout.folder)
     files = _split_files(own or folder, layout)
+    notes = []
+    if "train" not in files and layout is not None and layout.train_split in files:
+        files["train"] = files.pop(layout.train_split)
+        notes.append(f"there is no train split: {layout.train_split} is trained on instead")
     if "train" not in files:
         return _from_hub(str(own or folder))
-    notes = []
     if own is not None and layout is not None and layout.evaluation_folder is not None:
         other = _subfolder(folder, layout.evaluation_folder)
         found = {} if other is None else _split_files(other, layout)

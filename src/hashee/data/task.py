@@ -8,8 +8,8 @@ from typing import TypeAlias
 from hashee.data.texts import Text
 
 Words: TypeAlias = tuple[str, ...]
-Target: TypeAlias = int | float | tuple[int, ...]
-"""A class, a score, or for every label whether it applies (multi-label), or for every word its tag."""
+Target: TypeAlias = int | float | str | tuple[int, ...]
+"""A class, a score, a summary, or for every label whether it applies (multi-label), or for every word its tag."""
 
 
 class Kind(StrEnum):
@@ -19,6 +19,7 @@ class Kind(StrEnum):
     LABELS = "multi-label"
     SCORE = "regression"
     TAGS = "tagging"
+    SUMMARIES = "summarization"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Recipe:
     max_grad_norm: float = 1.0
 
 
+SUMMARY_RECIPE = Recipe(learning_rate=3e-5, epochs=5.0, warmup_ratio=0.025, max_grad_norm=0.1)
+"""BART's for summaries, which the paper takes over: 500 steps of 20,000 warm up, gradients are clipped to 0.1."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What is learnt, and by which metric it is judged."""
@@ -41,7 +46,7 @@ class Task:
     name: str
     kind: Kind
     labels: tuple[str, ...]
-    """Names of the classes, labels or tags by id; empty for scores."""
+    """Names of the classes, labels or tags by id; empty for scores and summaries."""
     metric: str
     """Name in `hashee.data.METRICS`; higher is better."""
     pair: bool = False

@@ -76,6 +76,10 @@ class Tokenized:
         arrays = padded_inputs(columns, indices, self.padding)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
+    def training_inputs(self, indices: Sequence[int]) -> dict[str, Tensor]:
+        """Return some examples as a model takes them to learn from, with what it shall write if it writes text."""
+        return self.inputs(indices)
+
     def batch_targets(self, indices: Sequence[int]) -> Tensor:
         """Return the targets of those examples that have any: (examples,), (examples, labels), or for tags (words,)."""
         if self.targets is None:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,6 +28,8 @@ class TextTokenizer:
     """Whether to return token types, for families that have them."""
     offsets: bool = False
     """Whether to return where each token begins and ends in its text; only fast tokenizers know."""
+    target: bool = False
+    """Whether the texts are to be written by the model: some tokenizers (Marian's) cut those otherwise."""
 
     @classmethod
     def within(cls, tokenizer: Any, max_length: int, token_types: bool = False) -> "TextTokenizer":
@@ -40,9 +42,11 @@ class TextTokenizer:
         first: the number of the first text, for messages.
         """
         offsets = {"return_offsets_mapping": True} if self.offsets else {}
+        text, pair = text_columns(texts, first)
+        read: dict[str, Any] = {"text_target": text} if self.target else {"text": text, "text_pair": pair}
         return dict(
             self.tokenizer(
-                *text_columns(texts, first),
+                **read,
                 truncation=self.max_length is not None,
                 max_length=self.max_length,
                 return_attention_mask=False,
@@ -52,6 +56,16 @@ class TextTokenizer:
                 **offsets,
             )
         )
+
+    def truncated(self, texts: Sequence[Any], rows: Sequence[Sequence[int]]) -> list[bool]:
+        """Tell which texts are longer than their ids, as this tokenizer returned them."""
+        most = self.max_length
+        full = [number for number, row in enumerate(rows) if most is not None and len(row) >= most]
+        if not full:
+            return [False] * len(rows)
+        whole = replace(self, max_length=None)([texts[number] for number in full])["input_ids"]
+        longer = {number for number, row in zip(full, whole, strict=True) if len(row) > len(rows[number])}
+        return [number in longer for number in range(len(rows))]
 
 
 def token_ids(texts_or_ids: Any, tokenizer: Any, max_length: int, batch_size: int = 512) -> Iterator[Sequence[int]]:

@@ -75,6 +75,11 @@ def evaluate(
     """
     settings = _complete(settings, changes | ({} if split is None else {"split": split}))
     data = data if isinstance(data, TaskData) else load_task(data)
+    if type_of(data.task).writes_text:
+        raise InputError(
+            f"{data.task.name} is {data.task.kind}, which hashee evaluate does not judge; run.json of a fit has its "
+            f"metrics and costs, and hashee summarize writes the texts"
+        )
     split, why = split_of(data, settings)
     examples = examples_of(data, replace(settings, split=split))
     with quiet_transformers(), torch_threads(settings.threads):

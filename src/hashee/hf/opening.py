@@ -55,6 +55,20 @@ def open_dense(source: str, head: str = "", *, config: Any = None, new_head: boo
     return model
 
 
+def open_writer(source: str) -> Any:
+    """Return a model that reads a text and writes another one, converted or dense, in eval mode."""
+    from hashee.hf.writing import check_writes  # noqa: PLC0415  # imports every family
+
+    config = open_config(source, "model")
+    if getattr(config, "hashee", None) is not None:
+        model = open_converted(source)
+    else:
+        check_writes(config, source)
+        model = open_dense(source, "ForSeq2SeqLM").eval()
+    check_writes(model.config, source)
+    return model
+
+
 def open_converted(folder: str | Path) -> Any:
     """Return the converted model in a folder, ready to predict."""
     return _converted_class(Path(folder)).from_pretrained(folder).eval()

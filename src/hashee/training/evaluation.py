@@ -8,13 +8,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hashee.cost.generation import GenerationCosts
 from hashee.cost.macs import Costs
 from hashee.data.batching import Batching, make_batches
 from hashee.data.predictions import predictions, scores
+from hashee.data.summaries import TokenizedSummaries
 from hashee.data.tokenized import Tokenized
+from hashee.hf.generation_flops import count_generation
+from hashee.hf.writing import Written, text_of, write_batch
 from hashee.training.processes import Processes
 
-__all__ = ["Predictions", "for_each_example", "logits_for", "predictions", "scores"]
+__all__ = ["Predictions", "WritingCosts", "for_each_example", "logits_for", "predictions", "scores", "write_summaries"]
 
 Array = NDArray[Any]
 
@@ -23,17 +27,34 @@ Array = NDArray[Any]
 class Predictions:
     """What a method predicts for some examples at one operating point, and what each prediction costs."""
 
-    logits: list[Array]
-    """(labels,) for each example, or for tags (words, labels) with NaN for truncated words."""
+    logits: list[Any]
+    """(labels,) for each example, or for tags (words, labels) with NaN for truncated words; or the text written."""
     costs: Costs
     """(examples,) each."""
+    writing: "WritingCosts | None" = None
+    """What writing texts costs, by part."""
 
 
-def logits_for(model: Any, tokenized: Tokenized, processes: Processes) -> list[Array]:
+@dataclass(frozen=True)
+class WritingCosts:
+    """What it cost to read documents and to write texts, in operations and in time."""
+
+    costs: GenerationCosts
+    dense: GenerationCosts
+    """Of the model without exits, at its own depth, for the same texts."""
+    ids: list[list[int]]
+    """The texts that were written, see `Written`."""
+    encoder_seconds: float
+    decoder_seconds: float
+
+
+def logits_for(model: Any, tokenized: Tokenized, processes: Processes) -> list[Any]:
     """Return the logits for each example in order, (labels,), or for tags (words, labels) with NaN for truncated words.
 
-    Texts are batched by cost, and the processes share the batches.
+    Where texts are written, these. Texts are batched by cost, and the processes share the batches.
     """
+    if isinstance(tokenized, TokenizedSummaries):
+        return [text_of(ids, tokenized.tokenizer) for ids in _written(model, tokenized, processes).ids]
 
     def run(inputs: Mapping[str, Tensor]) -> Sequence[Array]:
         rows: Array = model(**inputs).logits.float().cpu().numpy()
@@ -62,3 +83,28 @@ def for_each_example(
             own += zip(indices, run(inputs), strict=True)
     model.train(was_training)
     return [result for _, result in sorted(processes.gathered(own), key=lambda each: each[0])]
+
+
+def write_summaries(model: Any, tokenized: TokenizedSummaries, processes: Processes) -> Predictions:
+    """Write a summary of each document, and count what that costs for the lengths that were written."""
+    written = _written(model, tokenized, processes)
+    beams = tokenized.writing.num_beams or model.generation_config.num_beams or 1
+    count = count_generation(model, [row.tolist() for row in tokenized.ids], written.ids, num_beams=beams)
+    texts = [text_of(ids, tokenized.tokenizer) for ids in written.ids]
+    seconds = (written.encoder_seconds, written.decoder_seconds)
+    return Predictions(
+        texts, count.with_exits.total, WritingCosts(count.with_exits, count.dense, written.ids, *seconds)
+    )
+
+
+def _written(model: Any, tokenized: TokenizedSummaries, processes: Processes) -> Written:
+    """Write a text for each document, in their order; the seconds are those of this process."""
+    seconds = [0.0, 0.0]
+
+    def run(inputs: Mapping[str, Tensor]) -> Sequence[list[int]]:
+        batch = write_batch(model, inputs, tokenized.writing)
+        seconds[0] += batch.encoder_seconds
+        seconds[1] += batch.decoder_seconds
+        return batch.ids
+
+    return Written(for_each_example(model, tokenized, processes, run), *seconds)

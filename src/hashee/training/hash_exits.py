@@ -9,12 +9,13 @@ from torch import Tensor
 
 from hashee.cost.macs import dense_macs
 from hashee.data import Task
+from hashee.data.summaries import TokenizedSummaries
 from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
 from hashee.families.adapters import adapter_for, head_reads_first_row
 from hashee.hf.flops import costs_of
 from hashee.tables.table import ExitTable
-from hashee.training.evaluation import Predictions, logits_for
+from hashee.training.evaluation import Predictions, logits_for, write_summaries
 from hashee.training.processes import Processes
 from hashee.training.search import search_grid
 from hashee.training.settings import AUTO
@@ -60,7 +61,9 @@ class HashExits:
         return logits
 
     def predict(self, model: Any, tokenized: Tokenized, processes: Processes, knob: float = OWN_COST) -> Predictions:
-        """Run batches of like cost on the packed engine; the table has fixed what each text costs."""
+        """Run batches of like cost on the packed engine; the table has fixed what each text costs to read."""
+        if isinstance(tokenized, TokenizedSummaries):
+            return write_summaries(model, tokenized, processes)
         reads_first_row = bool(model.hashed_encoder.reads_first_row)
         ids = [row.tolist() for row in tokenized.ids]
         costs = costs_of(model.config, model.exit_table, ids, reads_first_row)

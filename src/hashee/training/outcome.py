@@ -17,6 +17,7 @@ from hashee.cost.threads import usable_cores
 from hashee.data import Examples, Kind, TaskData
 from hashee.data.predictions import scores
 from hashee.data.run_record import (
+    PARTS,
     RUN,
     BackboneRecord,
     CandidateRecord,
@@ -24,6 +25,7 @@ from hashee.data.run_record import (
     DenseRecord,
     MacsRecord,
     Metrics,
+    PartRecord,
     RunRecord,
     Seconds,
     TableRecord,
@@ -34,11 +36,14 @@ from hashee.data.run_record import (
 )
 from hashee.data.task_types import TASK_TYPES
 from hashee.data.tokenized import Tokenized
+from hashee.data.writing import Writing
 from hashee.errors import InputError
 from hashee.families.adapters import adapter_for
 from hashee.files import json_text, replaced_model, write_json
+from hashee.hf.generation_flops import count_generation
 from hashee.tables.table import ExitTable
-from hashee.training.evaluation import Array, logits_for
+from hashee.training.backbone import Seq2SeqBackbone
+from hashee.training.evaluation import Array, Predictions, WritingCosts, logits_for
 from hashee.training.method import Method
 from hashee.training.processes import Processes
 from hashee.training.settings import FitSettings
@@ -48,6 +53,17 @@ from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 REPLACED = "replaced.json"
 """While this file is in the work folder, `run.json` and model are of a run that is being replaced."""
 _PACKAGES = ("hashee", "torch", "transformers", "accelerate", "tokenizers", "numpy")
+
+_PIPELINE = ("from transformers import pipeline", "", 'model = pipeline("{pipeline}", model="path/of/this/folder")')
+_WRITE = (
+    "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+    "",
+    'model = AutoModelForSeq2SeqLM.from_pretrained("path/of/this/folder")',
+    'tokenizer = AutoTokenizer.from_pretrained("path/of/this/folder")',
+    'ids = model.generate(**tokenizer(document, return_tensors="pt", truncation=True))',
+    "print(tokenizer.decode(ids[0], skip_special_tokens=True))",
+)
+"""How a model card says that models are used."""
 
 Splits = dict[str, tuple[Tokenized, Examples]]
 
@@ -149,7 +165,7 @@ def finish(method: Method, choice: Choice) -> RunRecord:
         candidates=[
             CandidateRecord(each.hash, _training_record(each.record), each.passes) for each in choice.candidates
         ],
-        macs=macs_record(fit.backbone.config, found[last].costs, splits[last][0], last),
+        macs=_macs(fit, model, found[last], splits[last][0], last),
         passes=best.passes,
         history=best.record.history,
         search=choice.search,
@@ -180,7 +196,7 @@ def write_model(source: Path, folder: Path, run: Mapping[str, Any]) -> None:
 
 def _splits(fit: Fit) -> Splits:
     """Return the splits that models are evaluated on."""
-    splits: Splits = {"dev": (fit.dev, fit.data.dev)}
+    splits: Splits = {"dev": fit.judged_dev}
     if fit.test is not None and fit.data.test is not None:
         splits["test"] = (fit.test, fit.data.test)
     return splits
@@ -193,6 +209,33 @@ def _metrics(fit: Fit, splits: Splits, logits: Mapping[str, list[Array]]) -> Met
         if examples.targets is not None:
             metrics[split] = scores(fit.data.task, logits[split], examples.targets)
     return metrics
+
+
+def _macs(fit: Fit, model: Any, found: Predictions, tokenized: Tokenized, split: str) -> MacsRecord:
+    if found.writing is None or not isinstance(fit.backbone, Seq2SeqBackbone):
+        return macs_record(fit.backbone.config, found.costs, tokenized, split)
+    return writing_record(fit.backbone.dense_config(model.config), found.writing, tokenized, split)
+
+
+def writing_record(config: Any, found: WritingCosts, tokenized: Tokenized, split: str) -> MacsRecord:
+    """Return what it costs to read documents and write texts, per text, beside the whole backbone by the paper's count.
+
+    config: the backbone's at its full depth.
+    """
+    lengths, texts = tokenized.lengths, max(len(tokenized), 1)
+    beams = getattr(tokenized, "writing", Writing()).num_beams or 1
+    sources = [row.tolist() for row in tokenized.ids]
+    whole = count_generation(config, sources, found.ids, tables=(None, None), num_beams=beams).with_exits
+    seconds = (found.encoder_seconds, found.decoder_seconds)
+    parts: dict[str, PartRecord] = {}
+    for name, spent in zip(PARTS, (*seconds, sum(seconds)), strict=True):
+        dense, own = getattr(whole, name).paper.sum() / texts, getattr(found.costs, name)
+        paper, executed = own.paper.sum() / texts, own.executed.sum() / texts
+        ratios = (dense / max(executed, 1), dense / max(paper, 1))
+        parts[name] = PartRecord(*map(float, (dense, paper, executed, *ratios, spent)))
+    of_whole: dict[str, Any] = {name: value for name, value in asdict(parts["total"]).items() if name != "seconds"}
+    record = MacsRecord(split=split, texts=len(lengths), tokens=int(lengths.sum()), **of_whole)
+    return replace(record, encoder=parts["encoder"], decoder=parts["decoder"], total=parts["total"])
 
 
 def macs_record(config: Any, costs: Costs, tokenized: Tokenized, split: str) -> MacsRecord:
@@ -309,7 +352,8 @@ def hardware(processes: Processes) -> dict[str, Any]:
 def model_card(run: RunRecord) -> str:
     """Return the text of a model card from what `run.json` holds."""
     task, macs = run.task, run.macs
-    pipeline = TASK_TYPES[Kind(task.kind)].pipeline
+    task_type = TASK_TYPES[Kind(task.kind)]
+    pipeline = task_type.pipeline
     rows = [f"| {split} | {name} | {value:.4f} |" for split, name, value in _scores(run)]
     return "\n".join(
         [
@@ -332,9 +376,7 @@ def model_card(run: RunRecord) -> str:
             "",
             "```python",
             "import hashee  # lets transformers know models with exits; no trust_remote_code",
-            "from transformers import pipeline",
-            "",
-            f'model = pipeline("{pipeline}", model="path/of/this/folder")',
+            *(line.format(pipeline=pipeline) for line in (_WRITE if task_type.writes_text else _PIPELINE)),
             "```",
             "",
             "`run.json` holds settings, versions, a fingerprint of the data, all metrics and the history of the loss.",

@@ -34,13 +34,14 @@ class Batch:
     inputs: Mapping[str, Tensor]
     """What a model takes: (examples, longest) each."""
     items: Tensor
-    """How many predictions each example counts for: one, or one for each tagged word. (examples,)"""
+    """How many predictions each example counts for: one, or one for each tagged word or written token. (examples,)"""
     targets: Tensor | None
     """(predictions,), or (predictions, labels) for multi-label tasks; None without labels."""
     labelled: Tensor | None = None
     """(predictions,) bool, which of them have a target, where not all have; `targets` has no rows for the others."""
     words: Tensor | None = None
-    """For tags: where the words are in the flattened (examples * longest) batch; (predictions,)."""
+    """For tags: where the words are in the flattened (examples * longest) batch; for summaries, where the tokens are in
+    the flattened (examples * longest summary) one; (predictions,)."""
     step: int = 0
     """The optimizer steps before this one, for objectives that alternate."""
 
@@ -90,7 +91,7 @@ def batch_of(tokenized: Tokenized, indices: Sequence[int]) -> Batch:
     """Return some tokenized examples as a batch; without targets if they have none."""
     return Batch(
         indices=tuple(indices),
-        inputs=tokenized.inputs(indices),
+        inputs=tokenized.training_inputs(indices),
         items=torch.from_numpy(tokenized.items[list(indices)]),
         targets=None if tokenized.targets is None else tokenized.batch_targets(indices),
         labelled=tokenized.is_labelled(indices),
@@ -111,7 +112,12 @@ def outputs_of(model: Any, batch: Batch, needs: Need) -> Outputs:
         logits = logits.flatten(0, 1).index_select(0, batch.words)
     return Outputs(
         logits=logits,
-        hidden_states=found.hidden_states if Need.HIDDEN_STATES in needs else None,
-        attentions=found.attentions if Need.ATTENTIONS in needs else None,
+        hidden_states=_of_encoder(found, "hidden_states") if Need.HIDDEN_STATES in needs else None,
+        attentions=_of_encoder(found, "attentions") if Need.ATTENTIONS in needs else None,
         exits=getattr(found, "exits", ()),
     )
+
+
+def _of_encoder(found: Any, name: str) -> Any:
+    """Return what a model recorded of its encoder, which is all there is but for seq2seq models."""
+    return getattr(found, name if hasattr(found, name) else f"encoder_{name}")

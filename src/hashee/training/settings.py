@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.data import Columns, Recipe, TaskData, load_task
+from hashee.data.writing import Writing
 from hashee.errors import InputError
 from hashee.tables.buckets import MOST_BUCKETS
 from hashee.tables.choices import MOST_RARITY, Movement, Prior, Signal
@@ -45,7 +46,7 @@ class FitSettings:
     data: Annotated[Path | None, "Folder of the files of a named task."] = None
     dev: Annotated[Path | None, "File to choose the best model by."] = None
     test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
-    kind: Annotated[str | None, "classification, multi-label, regression, tagging."] = None
+    kind: Annotated[str | None, "classification, multi-label, regression, tagging, summarization."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None
@@ -84,6 +85,13 @@ class FitSettings:
     max_length: Annotated[int | None, "Tokens of a text; default: the model's."] = None
     tokens: Annotated[int, "Tokens run at once."] = 8192
     bf16: Annotated[bool, "Train in bfloat16 mixed precision."] = False
+
+    decoder_layers: Annotated[int, "Of a new decoder above an encoder."] = 2
+    decoder_rate: Annotated[float | None, "Times the rate for a new decoder; default 10."] = None
+    label_smoothing: Annotated[float, "Share of loss that all tokens have."] = 0.1
+    max_new_tokens: Annotated[int, "Tokens of a summary at most."] = 128
+    num_beams: Annotated[int, "Beams for the final metrics; dev is greedy."] = 4
+    eval_examples: Annotated[int, "Dev examples that summaries are judged on."] = 200
 
     eval_steps: Annotated[int | None, "Steps between evaluations; default: epoch."] = None
     patience: Annotated[int | None, "Evaluations without a gain before it stops."] = None
@@ -172,6 +180,11 @@ class FitSettings:
             logits = TAUGHT
         return Distillation(logits, self.temperature, self.distill_hidden)
 
+    @property
+    def writing(self) -> Writing:
+        """How models that write text are judged in the end."""
+        return Writing(self.max_new_tokens, self.num_beams)
+
     def load_data(self) -> TaskData:
         """Read the task's examples, unless they were given."""
         if isinstance(self.task, TaskData):
@@ -228,6 +241,10 @@ PANELS = {
         *("learning_rate", "batch_size", "epochs", "warmup_ratio", "weight_decay", "max_grad_norm"),
         *("max_length", "tokens", "bf16", "eval_steps", "patience"),
     ),
+    "Summaries": (
+        *("decoder_layers", "decoder_rate", "label_smoothing"),
+        *("max_new_tokens", "num_beams", "eval_examples"),
+    ),
 }
 """Options by panel of the help; docs/fitting.md says more of each."""
 
@@ -256,6 +273,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tokens": (1, math.inf),
     "eval_steps": (1, math.inf),
     "patience": (1, math.inf),
+    "decoder_layers": (1, 1000),
+    "decoder_rate": (1e-6, 1e6),
+    "label_smoothing": (0, 0.999),
+    "max_new_tokens": (1, math.inf),
+    "num_beams": (1, 1000),
+    "eval_examples": (1, math.inf),
     "threads": (1, 1024),
     "seed": (0, 2**32 - 1),
     "seeds": (1, 1000),

@@ -11,7 +11,8 @@ from typing import Any
 from hashee.data import Examples, Recipe, TaskData
 from hashee.data.run_record import DENSE, DENSE_EQUAL
 from hashee.data.splits import first_of_shuffled
-from hashee.data.task_types import type_of
+from hashee.data.summaries import TokenizedSummaries
+from hashee.data.task_types import TaskType, type_of
 from hashee.data.texts import read_texts
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError, TableError
@@ -19,7 +20,7 @@ from hashee.files import read_json, sha256_of_json, write_json
 from hashee.hf.convert import convert
 from hashee.hf.opening import read_table
 from hashee.tables.table import ExitTable, tokenizer_fingerprint
-from hashee.training.backbone import Backbone, open_backbone, weights_fingerprint
+from hashee.training.backbone import Backbone, Decoder, Seq2SeqBackbone, open_backbone, weights_fingerprint
 from hashee.training.evaluation import logits_for, scores
 from hashee.training.objective import Objective, TargetLoss, objective_for
 from hashee.training.outputs import Need
@@ -32,6 +33,8 @@ from hashee.training.trainer import TrainingJob
 
 WORK = "work"
 """Sub-folder of the output for files that are only needed until the fit is finished."""
+NEW_DECODER_RATE = 10.0
+"""Times the learning rate of the pretrained encoder that a new decoder above it learns with."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Fit:
                 f"{self.given.layers} layers and depth is {self.given.depth}; leave out dense, and one is fitted"
             )
         start = self.given if settings.warm_start else None
-        self.backbone = start or open_backbone(settings.backbone, data.task, depth)
+        self.backbone = start or self._opened(settings.backbone, depth)
         other = (self.given or self.backbone).tokenizer
         if tokenizer_fingerprint(self.backbone.tokenizer) != tokenizer_fingerprint(other):
             raise InputError(f"{settings.dense} and the backbone {settings.backbone} have different tokenizers")
@@ -119,8 +122,18 @@ class Fit:
         # It is saved with the models, so that texts are cut in use where they were cut in training.
         self.backbone.tokenizer.model_max_length = self.encoder.max_length
 
+    def _opened(self, source: str, depth: int | None) -> Backbone:
+        """Open a backbone as the settings say."""
+        decoder = Decoder(self.settings.decoder_layers, self.settings.writing)
+        return open_backbone(source, self.data.task, depth, decoder)
+
+    @property
+    def task_type(self) -> TaskType:
+        """The type of the task, with the label smoothing of the settings."""
+        return type_of(self.data.task).smoothed(self.settings.label_smoothing)
+
     def _given_dense(self, depth: int | None) -> Backbone:
-        given = open_backbone(str(self.settings.dense), self.data.task, depth)
+        given = self._opened(str(self.settings.dense), depth)
         if not given.has_head():
             raise InputError(
                 f"the model in {self.settings.dense} has no head for the labels of {self.data.task.name}; "
@@ -198,6 +211,28 @@ class Fit:
         """The examples that only the chosen model is evaluated on, tokenized; None if there are none."""
         return self.encoder(self.data.test) if self.data.test is not None and len(self.data.test) else None
 
+    @cached_property
+    def judged_dev(self) -> tuple[Tokenized, Examples]:
+        """The dev examples that models are judged on: all, or as many as the settings say where texts are written."""
+        if not isinstance(self.dev, TokenizedSummaries) or self.settings.eval_examples >= len(self.dev):
+            return self.dev, self.data.dev
+        some = first_of_shuffled(self.data.dev, self.settings.eval_examples, seed=0)
+        return self.encoder(some), some
+
+    def _dev_metrics(self, model: Any) -> dict[str, float]:
+        """Return a model's metrics on dev while it trains; texts are written greedily."""
+        tokenized, examples = self.judged_dev
+        if isinstance(tokenized, TokenizedSummaries):
+            tokenized = replace(tokenized, writing=replace(tokenized.writing, num_beams=1))
+        return self.metrics(model, tokenized, examples)
+
+    def _rates(self) -> dict[str, float]:
+        """Return how much faster a decoder learns that was drawn anew, above an encoder that is pretrained."""
+        if not isinstance(self.backbone, Seq2SeqBackbone):
+            return {}
+        times = self.settings.decoder_rate or (NEW_DECODER_RATE if self.backbone.builds else 1.0)
+        return {} if times == 1 else {"model.decoder.": times}
+
     def metrics(self, model: Any, encoded: Tokenized, examples: Examples) -> dict[str, float]:
         """Return a model's metrics on a split; all processes call it together."""
         return scores(self.data.task, logits_for(model, encoded, self.processes), examples.targets or ())
@@ -221,7 +256,7 @@ class Fit:
 
     def _dense_into(self, folder: Path, model: Any, job: TrainingJob) -> Dense:
         record = self.train_into(folder, replace(job, saved=model))
-        fitted = open_backbone(str(folder), self.data.task, self.backbone.depth)
+        fitted = self._opened(str(folder), self.backbone.depth)
         return Dense(fitted, record, job.recipe.epochs)
 
     def hashed(self, hash: str, dense: Dense | None, folder: Path, teacher: Any = None) -> Candidate:
@@ -256,7 +291,7 @@ class Fit:
 
         teacher: a packed model, or None; first_only: the model's head reads the first row of a text and no other.
         """
-        task_type, distillation = type_of(self.data.task), self.settings.distillation
+        task_type, distillation = self.task_type, self.settings.distillation
         if not distillation or teacher is None:
             return Lesson(TargetLoss(task_type), self.train)
         objective = objective_for(task_type, distillation, first_only)
@@ -301,7 +336,8 @@ class Fit:
         depends |= self._about_unlabelled()
         fingerprint = sha256_of_json(depends | {"max_length": self.encoder.max_length})
         packed = model.to(self.processes.device)
-        if objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
+        # Logits over a whole vocabulary for every token are too many to store.
+        if type_of(self.data.task).writes_text or objective.needs & (Need.HIDDEN_STATES | Need.ATTENTIONS):
             return RunningTeacher(packed, objective.needs), fingerprint
         path = self.folder / WORK / "teacher.safetensors"
         logits = teacher_logits(path, fingerprint, packed, self.taught, self.processes)
@@ -309,7 +345,7 @@ class Fit:
 
     def job(self, title: str, model: Any, lesson: Lesson | None = None) -> TrainingJob:
         """Return a training of a model by the recipe, judged on dev; on the labels, if no lesson is given."""
-        lesson = lesson or Lesson(TargetLoss(type_of(self.data.task)), self.train)
+        lesson = lesson or Lesson(TargetLoss(self.task_type), self.train)
         return TrainingJob(
             title=title,
             model=model,
@@ -319,8 +355,9 @@ class Fit:
             objective=lesson.objective,
             recipe=self.recipe,
             seed=self.settings.seed,
-            dev_metrics=lambda trained: self.metrics(trained, self.dev, self.data.dev),
+            dev_metrics=self._dev_metrics,
             teacher=lesson.teacher,
+            rates=self._rates(),
         )
 
     def train_into(self, folder: Path, job: TrainingJob, more: dict[str, Any] | None = None) -> StageRecord:
@@ -338,6 +375,9 @@ class Fit:
             "recipe": asdict(job.recipe),
         }
         depends |= {"rates": dict(job.rates)} if job.rates else {}
+        if type_of(self.data.task).writes_text:
+            own = ("label_smoothing", "max_new_tokens", "eval_examples")
+            depends |= {name: getattr(self.settings, name) for name in own}
         return run_stage(Stage(folder, depends | (more or {})), job, self.settings, self.processes)
 
 

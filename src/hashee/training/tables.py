@@ -78,6 +78,8 @@ def refuse_impossible(settings: FitSettings, inputs: TableInputs, model: Any) ->
         _labels(inputs.data)
     if settings.speedup is None:
         return
+    if settings.speedup_by == TIME and type_of(inputs.data.task).writes_text:
+        raise InputError("models that write text are not timed while tables are made; use --speedup-by macs")
     refuse = _refuse_impossible_time if settings.speedup_by == TIME else _refuse_impossible_macs
     refuse(settings.speedup, settings, inputs, model)
 
@@ -245,7 +247,7 @@ def _texts_of(task: Task, examples: Examples) -> list[Text]:
 def _labels(data: TaskData) -> list[Any]:
     labels = type_of(data.task).text_labels(data.train.targets or ())
     if labels is None:
-        raise InputError("the hash mi needs a label for each text, not for each word; choose another hash")
+        raise InputError("the hash mi needs a label for each text, not words or summaries; choose another hash")
     return labels
 
 
@@ -256,11 +258,12 @@ def _batches(inputs: TableInputs, dense: Any) -> Iterator[dict[str, Tensor]]:
     groups = groups_of(_texts(inputs.data, with_dev=False))
     for batch in make_batches([train.ids[index].tolist() for index in sample], None, Batching()):
         indices = [sample[number] for number in batch]
-        tensors = train.inputs(indices)
+        tensors = train.training_inputs(indices)
         labels, words = train.batch_targets(indices), train.word_rows(indices)
         if words is not None:
-            flat = torch.full((tensors["input_ids"].numel(),), _IGNORED)
-            labels = flat.index_copy(0, words, labels).view_as(tensors["input_ids"])
+            positions = tensors.get("decoder_input_ids", tensors["input_ids"])
+            flat = torch.full((positions.numel(),), _IGNORED)
+            labels = flat.index_copy(0, words, labels).view_as(positions)
         tensors |= {"labels": labels} | ({} if groups is None else {GROUPS: groups[indices]})
         yield {name: tensor.to(dense.device) for name, tensor in tensors.items()}
 

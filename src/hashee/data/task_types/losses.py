@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-def cross_entropy(logits: "Tensor", targets: "Tensor") -> "Tensor":
+def cross_entropy(logits: "Tensor", targets: "Tensor", label_smoothing: float = 0.0) -> "Tensor":
     """Return the summed cross-entropy: a scalar. logits: (predictions, labels); targets: (predictions,)."""
     from torch.nn import functional as F  # noqa: PLC0415
 
-    return F.cross_entropy(logits, targets, reduction="sum")
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 def divergence(logits: "Tensor", teacher_logits: "Tensor", temperature: float) -> "Tensor":

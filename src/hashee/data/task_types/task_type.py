@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hashee.data.reading import Rows
 from hashee.data.registry import Layout
-from hashee.data.task import Kind, Target, Task
+from hashee.data.task import Kind, Recipe, Target, Task
 from hashee.errors import InputError
 
 if TYPE_CHECKING:  # torch is imported when a loss is computed: commands that only read tasks start without it
@@ -32,7 +32,7 @@ class Agreement:
 
 
 class TaskType(ABC):
-    """What differs between classification, multi-label classification, regression and tagging."""
+    """What differs between classification, multi-label classification, regression, tagging and summarization."""
 
     kind: ClassVar[Kind]
     head: ClassVar[str]
@@ -45,8 +45,12 @@ class TaskType(ABC):
     """What messages call a target."""
     metrics: ClassVar[Mapping[str, ComputeMetric]]
     """Every metric of such tasks by name."""
+    recipe: ClassVar[Recipe] = Recipe()
+    """How a task is trained for which no recipe is given."""
     tags_words: ClassVar[bool] = False
     """Whether the words of a text have targets of their own, rather than the text."""
+    writes_text: ClassVar[bool] = False
+    """Whether a model writes a text, token by token, which then stands where others have logits."""
     named_outputs: ClassVar[bool] = True
     """Whether each output of a model stands for a label; a score is the only output and has no name."""
     right_or_wrong: ClassVar[bool] = True
@@ -98,6 +102,10 @@ class TaskType(ABC):
 
     # --- learning --------------------------------------------------------------------------------------------
 
+    def smoothed(self, share: float) -> "TaskType":
+        """Return the type with a share of label smoothing, which only summaries have."""
+        return self
+
     @abstractmethod
     def targets(self, targets: Sequence[Any]) -> Array | list[Array]:
         """Return targets as arrays: (examples, ...), or one (words,) for each example."""
@@ -114,7 +122,7 @@ class TaskType(ABC):
         """
 
     def text_labels(self, targets: Sequence[Any]) -> list[Any] | None:
-        """Return one label for each text, for mutual information; None where words have labels instead."""
+        """Return one label for each text, for mutual information; None where texts have no label of their own."""
         return list(targets)
 
     # --- judging ---------------------------------------------------------------------------------------------

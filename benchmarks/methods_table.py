@@ -1,0 +1,109 @@
+"""Put the comparison of all methods into the README, between its markers, from result files and measured times.
+
+hashee study clock --task sst2 --backbone gte-small --batch-size 32 --speedup 2 --speedup 3 --speedup 4 \
+    --method first-layers ... --output results/study/clocks-sst2.json
+python benchmarks/methods_table.py
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from hashee.study.clocks import Clocks, read_clocks
+from hashee.study.curves import nearest
+from hashee.study.paper import TASKS
+from hashee.study.results import OperatingPoint, RunResult, read_result
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results" / "study", ROOT / "README.md"
+CLOCKS = RESULTS / "clocks-sst2.json"
+BEGIN, END = "<!-- methods: benchmarks/methods_table.py writes from here -->", "<!-- to here -->"
+TASK, BACKBONE, BATCH = "sst2", "gte-small", 32
+COSTS = (2.0, 3.0, 4.0, 6.0)
+"""Times fewer operations than the whole backbone."""
+FARTHEST = 1.3
+"""A point that is more times cheaper or dearer than asked stands for no cost."""
+NAMES = {
+    "dense": "dense, 12 layers",
+    "first-layers": "first k layers",
+    "distilbert": "DistilBERT",
+    "tinybert": "TinyBERT",
+    "theseus": "BERT-of-Theseus",
+    "head-prune": "HeadPrune",
+    "deebert": "DeeBERT",
+    "fastbert": "FastBERT",
+    "pabee": "PABEE",
+    "berxit": "BERxiT",
+    "cascadebert": "CascadeBERT",
+    "hash-rand-incons": "HashEE, random, not consistent",
+    "hash-rand-cons": "HashEE, random",
+    "hash-mi": "HashEE, mutual information",
+    "hash-clustered": "HashEE, clustered",
+    "hash-frequency": "HashEE, frequency",
+    "hash-frequency-solved": "frequency, solved for the cost",
+    "hash-importance-1": "importance, exits from 1",
+    "hash-importance": "**importance, exits from 0**",
+    "hash-x-exit": "**hash x exit**",
+}
+
+
+def main() -> None:
+    """Write the part of the page anew."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    clocks = read_clocks(CLOCKS)
+    PAGE.write_text("\n".join([before + BEGIN, "", *lines(clocks), "", END + after]), encoding="utf-8")
+
+
+def lines(clocks: Clocks) -> Iterator[str]:
+    """Yield the table, a row for each method that was run."""
+    columns = ["method", *(f"about {cost:g}x fewer operations" for cost in COSTS)]
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    results = {
+        result.method: (path, result)
+        for path, result in _files()
+        if (result.backbone, result.seed) == (BACKBONE, 0) and not result.settings.get("unlabelled")
+    }
+    for method, name in NAMES.items():
+        if method in results:
+            path, result = results[method]
+            link = f"[{name}]({path.relative_to(ROOT).as_posix()})"
+            cells = [_dense(result)] if method == "dense" else [_cell(result, cost, clocks) for cost in COSTS]
+            yield "| " + " | ".join([link, *cells, *[""] * (len(COSTS) - len(cells))]) + " |"
+
+
+def _files() -> Iterator[tuple[Path, RunResult]]:
+    for path in sorted((RESULTS / TASK).glob("*-seed*.json")):
+        yield path, read_result(path)
+
+
+def _dense(result: RunResult) -> str:
+    return f"{_percent(result.curve[0])} at 1x"
+
+
+def _cell(result: RunResult, cost: float, clocks: Clocks) -> str:
+    point = nearest(result.curve, cost)
+    if abs(math.log(point.speedup / cost)) > math.log(FARTHEST):
+        return ""
+    return f"{_percent(point)} · {point.speedup:.1f}x · {_measured(result, point, clocks)}"
+
+
+def _percent(point: OperatingPoint) -> str:
+    return f"{100 * (point.dev if point.test is None else point.test):.1f}"
+
+
+def _measured(result: RunResult, point: OperatingPoint, clocks: Clocks) -> str:
+    """Return how many times as fast as the dense model on the same engine a point was measured."""
+    medians = {
+        (row.method, row.candidate, row.knob): row.median
+        for row in clocks.rows
+        if row.texts == TASKS[TASK] and row.batch == BATCH
+    }
+    dense = next(median for (method, *_), median in medians.items() if method == "dense")
+    own = medians.get((result.method, point.candidate, point.knob))
+    return "-" if own is None else f"{dense / own:.1f}x"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Put the figures of results/quality into docs/results.md, between its markers, so that both always agree.
+"""Put the figures of results/quality into docs/earlier_results.md, between its markers, so that both always agree.
 
 python benchmarks/results_table.py
 """
@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "results" / "quality", ROOT / "docs" / "results.md"
+RESULTS, PAGE = ROOT / "results" / "quality", ROOT / "docs" / "earlier_results.md"
 BEGIN, END = "<!-- figures: benchmarks/results_table.py writes from here -->", "<!-- to here -->"
 TITLES = {
     "sst2": "SST-2 (accuracy)",

@@ -11,6 +11,7 @@ def export_onnx(
     model: Annotated[Path, typer.Argument(help="Folder of a converted model.")],
     output: Annotated[Path, typer.Argument(help="Folder to write to.")],
     opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 22.")] = 17,
+    int8: Annotated[bool, typer.Option("--int8", help="Layers in int8; needs no calibration.")] = False,
 ) -> None:
     """Write a converted model as one ONNX file with the exits inside, and its tokenizer."""
     from transformers.utils import logging
@@ -20,5 +21,5 @@ def export_onnx(
 
     logging.disable_progress_bar()
     loaded = hashee.load(model)
-    folder = export(loaded, output, tokenizer=loaded.tokenizer, opset=opset)
+    folder = export(loaded, output, tokenizer=loaded.tokenizer, opset=opset, int8=int8)
     Console().print(f"saved to {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -2,19 +2,34 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hashee.errors import UnsupportedModel
 from hashee.export.graph import Graph
 
 
+@dataclass(frozen=True)
+class Activation:
+    """An activation function as nodes."""
+
+    write: Callable[[Graph, str], str]
+    least: float | None = None
+    """A number that it never falls below, if that is near zero."""
+
+
 def activate(graph: Graph, value: str, activation: Any) -> str:
     """Apply an activation, given as a module or, where a family calls a function, by its name."""
+    return activation_of(activation).write(graph, value)
+
+
+def activation_of(activation: Any) -> Activation:
+    """Return an activation, given as a module or by its name, or refuse it."""
     name = activation if isinstance(activation, str) else type(activation).__name__
     if name not in ACTIVATIONS:
         known = ", ".join(sorted(ACTIVATIONS))
         raise UnsupportedModel(f"the activation {name} cannot be exported; supported are {known}")
-    return ACTIVATIONS[name](graph, value)
+    return ACTIVATIONS[name]
 
 
 def _gelu(graph: Graph, value: str) -> str:
@@ -44,17 +59,19 @@ def _plain(operator: str) -> Callable[[Graph, str], str]:
     return lambda graph, value: graph.node(operator, value)
 
 
-ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
-    "AccurateGELUActivation": _gelu_tanh,
-    "FastGELUActivation": _gelu_tanh,
-    "GELUActivation": _gelu,
-    "GELUTanh": _gelu_tanh,
-    "NewGELUActivation": _gelu_tanh,
-    "QuickGELUActivation": _quick_gelu,
-    "ReLU": _plain("Relu"),
-    "SiLU": _silu,
-    "SiLUActivation": _silu,
-    "Sigmoid": _plain("Sigmoid"),
-    "Tanh": _plain("Tanh"),
+_GELU, _GELU_TANH = Activation(_gelu, least=-0.1701), Activation(_gelu_tanh, least=-0.1701)
+_SILU = Activation(_silu, least=-0.2785)
+ACTIVATIONS: dict[str, Activation] = {
+    "AccurateGELUActivation": _GELU_TANH,
+    "FastGELUActivation": _GELU_TANH,
+    "GELUActivation": _GELU,
+    "GELUTanh": _GELU_TANH,
+    "NewGELUActivation": _GELU_TANH,
+    "QuickGELUActivation": Activation(_quick_gelu, least=-0.1637),
+    "ReLU": Activation(_plain("Relu"), least=0.0),
+    "SiLU": _SILU,
+    "SiLUActivation": _SILU,
+    "Sigmoid": Activation(_plain("Sigmoid"), least=0.0),
+    "Tanh": Activation(_plain("Tanh")),
 }
 """By the class names of torch and transformers."""

@@ -20,15 +20,17 @@ AXES_AS_INPUT = 18
 class Graph:
     """Nodes and weights of a graph under construction; values are strings, their names.
 
-    Branches of an `If` are graphs of their own whose weights are stored in the outermost one.
+    Branches of an `If` are graphs of their own whose weights are stored in the outermost one. int8: layers multiply
+    rows by their weights in int8, see `hashee.export.products`.
     """
 
-    def __init__(self, opset: int, outer: Graph | None = None) -> None:
+    def __init__(self, opset: int, outer: Graph | None = None, int8: bool = False) -> None:
         self.opset = opset
         self.onnx = require("onnx", "onnx", "exporting to ONNX")
         self.nodes: list[Any] = []
         self.outer = outer
         self.root: Graph = self if outer is None else outer.root
+        self.int8: bool = int8 if outer is None else outer.int8
         self.weights: dict[str, Array] = {}
         self._names: dict[Any, str] = {}
         self._sources: list[tuple[Tensor, ...]] = []
@@ -110,11 +112,11 @@ class Graph:
         empty = self.node("ConstantOfShape", size, value=self.onnx.numpy_helper.from_array(fill))
         return self.node("ScatterElements", empty, index, values, axis=0)
 
-    def max(self, value: str, axis: int) -> str:
-        """Return the maximum along an axis, which is removed."""
+    def max(self, value: str, axis: int, keep: bool = False) -> str:
+        """Return the maximum along an axis, which is removed unless it is to be kept with one entry."""
         if self.opset >= AXES_AS_INPUT:
-            return self.node("ReduceMax", value, self.ints([axis]), keepdims=0)
-        return self.node("ReduceMax", value, axes=[axis], keepdims=0)
+            return self.node("ReduceMax", value, self.ints([axis]), keepdims=int(keep))
+        return self.node("ReduceMax", value, axes=[axis], keepdims=int(keep))
 
     def sum(self, value: str, axis: int) -> str:
         """Return the sum along an axis, which is removed."""
@@ -125,7 +127,7 @@ class Graph:
         return self.node("Range", self.ints(0), size, self.ints(1))
 
     def linear(self, rows: str, module: Any) -> str:
-        """Apply a Linear module to (rows, width)."""
+        """Apply a Linear module to (rows, width), in float32."""
         module = as_linear(module)
         bias = [] if module.bias is None else [self.weight(module.bias, "bias")]
         return self.node("Gemm", rows, self.weight(module.weight, "weight"), *bias, transB=1)

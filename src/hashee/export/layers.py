@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from hashee.engine.block import Block
-from hashee.export.activations import activate
+from hashee.export.activations import activation_of
 from hashee.export.graph import Graph, as_linear
 from hashee.export.packing import Packing
+from hashee.export.products import INT8_GAIN, Matrix, matrix_of, multiply
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ def update(graph: Graph, block: Block, hidden: str, packing: Packing, queries: Q
 
     source = g.norm(attended, block.feed_forward_norm) if block.pre_norm else attended
     part = block.feed_forward
-    inner = activate(g, g.linear(source, part.expand), part.activation)
-    updated = g.node("Add", g.linear(inner, part.contract), attended)
+    activation = activation_of(part.activation)
+    inner = activation.write(g, multiply(g, source, matrix_of(g, part.expand)))
+    updated = g.node("Add", multiply(g, inner, matrix_of(g, part.contract, activation.least)), attended)
     return updated if block.pre_norm else g.norm(updated, block.feed_forward_norm)
 
 
@@ -138,12 +140,9 @@ class AttentionNodes:
 
     def project_query(self, graph: Graph, rows: str) -> str:
         """Return scaled queries: (queries, heads * head width)."""
-        scaled = [
-            graph.weight(parameter.detach().float() * self.scale, "query", parameter)
-            for parameter in (self.query.weight, self.query.bias)
-            if parameter is not None
-        ]
-        return graph.node("Gemm", rows, *scaled, transB=1)
+        weight, bias = self.query.weight, self.query.bias
+        scaled = None if bias is None else graph.weight(bias.detach().float() * self.scale, "query", bias)
+        return multiply(graph, rows, Matrix(weight.detach().float() * self.scale, "query", (weight,), scaled))
 
     def project_output(self, graph: Graph, context: str) -> str:
         """Return the output projection: (queries, width)."""
@@ -152,7 +151,7 @@ class AttentionNodes:
         bias = bias if self.output.bias is None else bias + self.output.bias.detach().double()
         bias = bias if self.value.bias is None else bias + weight @ self.value.bias.detach().double()
         folded = graph.weight(bias, "output_bias", self.output.weight, self.value.weight)
-        return graph.node("Gemm", context, graph.weight(self.output.weight, "weight"), folded, transB=1)
+        return multiply(graph, context, Matrix(self.output.weight, "weight", (self.output.weight,), folded))
 
     def attend(self, graph: Graph, query: str, source: str, packing: Packing, queries: QueryRows) -> str:
         """Let each query attend to its sequence, in the form that takes fewer operations for this batch.
@@ -160,10 +159,11 @@ class AttentionNodes:
         query: (queries, width); source: (tokens, width). Returns (queries, heads * head width).
         """
         # Without the terms that both forms share, the absorbed form costs queries * width + (heads - 1) * pairs and the
-        # plain one tokens * width.
-        g = graph
-        extra = g.node("Mul", queries.pairs, g.ints(self.heads - 1))
-        saved = g.node("Mul", g.node("Sub", packing.tokens, queries.count), g.ints(self.width))
+        # plain one tokens * width, divided by what a lower precision gains, in which the absorbed form is not computed.
+        g, gain = graph, INT8_GAIN if graph.int8 else 1
+        extra = g.node("Mul", queries.pairs, g.ints(gain * (self.heads - 1)))
+        dearer = queries.count if gain == 1 else g.node("Mul", queries.count, g.ints(gain))
+        saved = g.node("Mul", g.node("Sub", packing.tokens, dearer), g.ints(self.width))
         fewer = g.node("Squeeze", g.node("Less", extra, saved))
         absorbed, plain = Graph(g.opset, outer=g), Graph(g.opset, outer=g)
         return g.if_else(
@@ -175,8 +175,8 @@ class AttentionNodes:
     def _plain(self, g: Graph, query: str, source: str, queries: QueryRows) -> str:
         """Project keys and values of all tokens."""
         heads, head_width = self.heads, self.head_width
-        both = torch.cat([self.key.weight.detach(), self.value.weight.detach()]).t()
-        projected = g.node("MatMul", source, g.weight(both, "key_value", self.key.weight, self.value.weight))
+        both = torch.cat([self.key.weight.detach(), self.value.weight.detach()])
+        projected = multiply(g, source, Matrix(both, "key_value", (self.key.weight, self.value.weight)))
         gathered = g.reshape(g.gather(projected, queries.key_slots), [0, 0, 2 * heads, head_width])
         keys, values = g.split(gathered, [heads, heads], axis=2)
         if queries.query_slots is None:

@@ -21,8 +21,8 @@ def load(folder: str | Path, backend: str = "torch", *, threads: int | None = No
         raise HasheeError(f"unknown quantize {quantize!r}; choose {', '.join(METHODS)}, or None for float32")
     if quantize is not None and backend in BACKENDS:
         raise UnsupportedOption(
-            f"quantize={quantize!r} is for backend 'torch', and graphs that were exported for {backend!r} are float32; "
-            "load what save_pretrained wrote with backend='torch', or leave quantize out"
+            f"quantize={quantize!r} is for backend 'torch'; for {backend!r} the model is exported in int8 "
+            "(hashee export onnx --int8), and quantize is left out"
         )
     if backend in BACKENDS:
         return load_exported(folder, backend, threads=threads)

@@ -40,12 +40,12 @@ class HeadInput:
     width: int
 
 
-def build_network(model: Any, opset: int) -> OnnxNetwork:
+def build_network(model: Any, opset: int, int8: bool = False) -> OnnxNetwork:
     """Write the graph of a converted model in evaluation mode."""
     layout, write_head = layout_of(model), _head_of(model)
     encoder = model.hashed_encoder
     adapter = encoder.adapter
-    graph = Graph(opset)
+    graph = Graph(opset, int8=int8)
     packing = pack_batch(graph, encoder.exit_layers, model.exit_table.num_layers)
     hidden = embed(graph, encoder, layout, packing)
     bias = _position_bias(graph, encoder, packing)

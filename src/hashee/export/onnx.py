@@ -20,14 +20,21 @@ OPSET = 17
 LARGEST_FILE = 1_900_000_000
 """Bytes of weights above which they are written to a separate file; a single ONNX file is limited to 2 GiB."""
 TOLERANCE = 1e-3
-"""Largest difference between graph and model that counts as rounding, relative to the largest output."""
+"""Largest difference between graph and model that counts as rounding in float32, relative to the largest output."""
+INT8_TOLERANCE = 0.5
+"""Norm of the difference that counts as rounding in int8, relative to the norm of the outputs.
+
+It tells a graph that a runtime gets wrong; what int8 costs in quality is measured on texts.
+"""
 
 
-def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset: int = OPSET) -> Path:
+def export_onnx(
+    model: Any, folder: str | Path, *, tokenizer: Any = None, opset: int = OPSET, int8: bool = False
+) -> Path:
     """Write a converted model to a folder that runs in ONNX Runtime or OpenVINO without torch or hashee.
 
     The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before it is moved into place,
-    the graph's outputs are compared with the model's.
+    the graph's outputs are compared with the model's. int8: layers multiply in int8, which needs no calibration.
     """
     onnx = require("onnx", "onnx", "exporting to ONNX")
     if not isinstance(model, HashedModel):
@@ -41,7 +48,7 @@ def export_onnx(model: Any, folder: str | Path, *, tokenizer: Any = None, opset:
     tokenizer = model._tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         model.exit_table.check(tokenizer=tokenizer)
-    network = build_network(model, opset)
+    network = build_network(model, opset, int8)
     folder = Path(folder)
     with prepared(folder) as draft:
         _write_graph(network, draft)
@@ -81,6 +88,7 @@ def _describe(model: Any, network: OnnxNetwork, tokenizer: Any) -> dict[str, Any
         "inputs": list(network.inputs),
         "outputs": {name: list(shape) for name, shape in network.outputs.items()},
         "opset": network.graph.opset,
+        "precision": "int8" if network.graph.int8 else "float32",
         "reads_first_row": bool(encoder.reads_first_row),
         "vocabulary": len(encoder.exit_layers),
         "positions": int(encoder.adapter.max_position(encoder)),
@@ -97,7 +105,7 @@ def _describe(model: Any, network: OnnxNetwork, tokenizer: Any) -> dict[str, Any
 def _compare(model: Any, network: OnnxNetwork, path: Path) -> None:
     """Raise if the outputs of graph and model differ on a small batch of several lengths."""
     if next(model.parameters()).dtype != torch.float32:
-        return  # the graph is in float32, so the model's own rounding would be measured
+        return  # the graph is in float32 or int8, so the model's own rounding would be measured
     ids, mask = _probe(model)
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     runtime = require("onnxruntime", "onnx", "checking an exported graph")
@@ -114,7 +122,11 @@ def _compare(model: Any, network: OnnxNetwork, path: Path) -> None:
     for name, output in zip(network.outputs, outputs, strict=True):
         reference = expected[name].float().cpu().numpy()
         difference = float(np.abs(output - reference).max(initial=0.0))
-        if not difference <= TOLERANCE * max(1.0, float(np.abs(reference).max(initial=0.0))):
+        if network.graph.int8:
+            right = np.linalg.norm(output - reference) <= INT8_TOLERANCE * np.linalg.norm(reference)
+        else:
+            right = difference <= TOLERANCE * max(1.0, float(np.abs(reference).max(initial=0.0)))
+        if not right:
             raise UnsupportedModel(
                 f"the exported graph's {name} differs from the model's by {difference:.1e}; {type(model).__name__} "
                 "holds parts that the exporter does not know"

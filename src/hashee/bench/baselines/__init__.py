@@ -6,7 +6,7 @@ imported in the process that runs them, so a missing package stops no other.
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -110,6 +110,25 @@ _ONNXRUNTIME = "hashee.bench.baselines.onnxruntime_baselines"
 _OPENVINO = "hashee.bench.baselines.openvino_baselines"
 _HASHEE = "hashee.bench.baselines.hashee_engines"
 
+
+def _exported(runtime: str, requires: tuple[str, ...], install: str) -> Iterator[Baseline]:
+    """Yield hashee's exported model in a runtime, in float32 and in int8."""
+    for int8 in (False, True):
+        yield Baseline(
+            f"hashee {runtime} int8" if int8 else f"hashee {runtime}",
+            f"{_HASHEE}:load_{runtime}",
+            {"int8": int8},
+            depth=EXITS,
+            dtype="int8" if int8 else "float32",
+            cost="packed",
+            output_group="exits",
+            prepare=f"{_HASHEE}:export_int8" if int8 else f"{_HASHEE}:export",
+            requires=requires,
+            install=install,
+            needs_torch=False,
+        )
+
+
 # The first of a group is the one that the others' outputs are compared with.
 register(
     Baseline(REFERENCE, f"{_TRANSFORMERS}:load"),
@@ -167,29 +186,9 @@ register(
     Baseline(
         "hashee int8", f"{_HASHEE}:load", {"int8": True}, depth=EXITS, dtype="int8", cost="packed", output_group="exits"
     ),
-    Baseline(
-        "hashee onnx",
-        f"{_HASHEE}:load_onnx",
-        depth=EXITS,
-        cost="packed",
-        output_group="exits",
-        prepare=f"{_HASHEE}:export",
-        requires=("onnxruntime", "onnx"),
-        install='"hashee[onnx]"',
-        needs_torch=False,
-    ),
-    Baseline(
-        "hashee openvino",
-        f"{_HASHEE}:load_openvino",
-        depth=EXITS,
-        cost="packed",
-        output_group="exits",
-        prepare=f"{_HASHEE}:export",
-        # The export is checked in ONNX Runtime before it is put in place.
-        requires=("openvino", "onnxruntime", "onnx"),
-        install='"hashee[onnx,openvino]"',
-        needs_torch=False,
-    ),
+    *_exported("onnx", requires=("onnxruntime", "onnx"), install='"hashee[onnx]"'),
+    # The export is checked in ONNX Runtime before it is put in place.
+    *_exported("openvino", requires=("openvino", "onnxruntime", "onnx"), install='"hashee[onnx,openvino]"'),
     Baseline("authors", "hashee.bench.baselines.authors:load", depth=EXITS, cost="authors", output_group="exits"),
     Baseline(
         TRAINING_REFERENCE,

@@ -38,24 +38,30 @@ def load_training(job: ClockJob) -> RunBatch:
     return training_runner(converted_model(job))
 
 
-def exported_folder(job: ClockJob) -> Path:
+def exported_folder(job: ClockJob, int8: bool = False) -> Path:
     """Return where the exported model of this depth lies."""
-    return job.artifact("hashee-onnx")
+    return job.artifact("hashee-onnx-int8" if int8 else "hashee-onnx")
 
 
-def export(job: ClockJob) -> None:
+def export(job: ClockJob, int8: bool = False) -> None:
     """Export the converted model, exits inside, unless that was done before."""
     from hashee.export import export_onnx  # noqa: PLC0415
 
-    if not exported_folder(job).exists():
-        export_onnx(converted_model(job), exported_folder(job))
+    folder = exported_folder(job, int8)
+    if not folder.exists():
+        export_onnx(converted_model(job), folder, int8=int8)
 
 
-def load_onnx(job: ClockJob) -> RunBatch:
+def export_int8(job: ClockJob) -> None:
+    """Export the converted model with layers in int8."""
+    export(job, int8=True)
+
+
+def load_onnx(job: ClockJob, int8: bool = False) -> RunBatch:
     """Return the exported model in ONNX Runtime as a function of padded batches."""
     import onnxruntime  # noqa: PLC0415
 
-    graph, names = _graph_and_inputs(exported_folder(job))
+    graph, names = _graph_and_inputs(exported_folder(job, int8))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = job.threads
     options.inter_op_num_threads = 1
@@ -69,11 +75,11 @@ def load_onnx(job: ClockJob) -> RunBatch:
     return run
 
 
-def load_openvino(job: ClockJob) -> RunBatch:
+def load_openvino(job: ClockJob, int8: bool = False) -> RunBatch:
     """Return the exported model in OpenVINO as a function of padded batches."""
     import openvino  # noqa: PLC0415
 
-    graph, names = _graph_and_inputs(exported_folder(job))
+    graph, names = _graph_and_inputs(exported_folder(job, int8))
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": job.threads,

@@ -1,8 +1,8 @@
-"""Put the comparison of all methods into the README, between its markers, from result files and measured times.
+"""Put what `hashee study` found into the README and docs/results.md, between their markers, so that all agree.
 
-hashee study clock --task sst2 --backbone gte-small --batch-size 32 --speedup 2 --speedup 3 --speedup 4 \
+hashee study clock --task sst2 --backbone gte-small --batch-size 32 --speedup 2 --speedup 3 --speedup 4 --speedup 6 \
     --method first-layers ... --output results/study/clocks-sst2.json
-python benchmarks/methods_table.py
+python benchmarks/study_pages.py
 """
 
 import math
@@ -11,13 +11,16 @@ from pathlib import Path
 
 from hashee.study.clocks import Clocks, read_clocks
 from hashee.study.curves import nearest
+from hashee.study.options import ReportOptions
 from hashee.study.paper import TASKS
-from hashee.study.results import OperatingPoint, RunResult, read_result
+from hashee.study.results import OperatingPoint, RunResult, read_result, read_results
+from hashee.study.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "results" / "study", ROOT / "README.md"
+RESULTS = ROOT / "results" / "study"
 CLOCKS = RESULTS / "clocks-sst2.json"
-BEGIN, END = "<!-- methods: benchmarks/methods_table.py writes from here -->", "<!-- to here -->"
+BEGIN, END = "<!-- benchmarks/study_pages.py writes from here -->", "<!-- to here -->"
+TABLES_SHOWN = ("quality-at-cost", "quality-at-paper-cost", "elue", "hash-functions")
 TASK, BACKBONE, BATCH = "sst2", "gte-small", 32
 COSTS = (2.0, 3.0, 4.0, 6.0)
 """Times fewer operations than the whole backbone."""
@@ -48,11 +51,20 @@ NAMES = {
 
 
 def main() -> None:
-    """Write the part of the page anew."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    clocks = read_clocks(CLOCKS)
-    PAGE.write_text("\n".join([before + BEGIN, "", *lines(clocks), "", END + after]), encoding="utf-8")
+    """Write both parts anew."""
+    for name, part in pages().items():
+        page = ROOT / name
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page.write_text(f"{before}{BEGIN}\n\n{part}\n{END}{after}", encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Return what stands between the markers of each page, as Markdown."""
+    results = list(read_results(RESULTS))
+    options = ReportOptions(clocks=RESULTS / "clocks.json", flops=RESULTS / "flops.json")
+    tables = [TABLES[name](results, options).to_markdown() for name in TABLES_SHOWN]
+    return {"README.md": "\n".join(lines(read_clocks(CLOCKS))) + "\n", "docs/results.md": "\n".join(tables)}
 
 
 def lines(clocks: Clocks) -> Iterator[str]:

@@ -35,6 +35,11 @@ COMMANDS = (
         "Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev.",
     ),
     DeferredCommand(
+        "speedup",
+        "hashee.cli.speedup:speedup",
+        "Make an embedder, reranker or encoder several times cheaper with texts alone, without labels.",
+    ),
+    DeferredCommand(
         "evaluate",
         "hashee.cli.evaluate:evaluate",
         "Measure quality, cost and speed of a model on a split, with its exits and its worst examples.",

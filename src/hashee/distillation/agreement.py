@@ -1,4 +1,4 @@
-"""How close the outputs of a faster model stay to those of the dense one on texts that neither table nor weights saw."""
+"""How close the outputs of a faster model stay to those of the dense one, on texts that were held out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,9 @@ SCORE = "score"
 """The entry of the metrics that students are chosen by."""
 
 
-def agreement(output: OutputType, fast: Sequence[Array], dense: Sequence[Array], groups: Array | None) -> dict[str, float]:
+def agreement(
+    output: OutputType, fast: Sequence[Array], dense: Sequence[Array], groups: Array | None
+) -> dict[str, float]:
     """Return how far the outputs of two models agree; 1 is best, but for differences.
 
     fast, dense: (width,) of each text, (scores,) or (tokens, width). groups: (texts,) number of each pair's query.
@@ -37,7 +39,7 @@ def agreement(output: OutputType, fast: Sequence[Array], dense: Sequence[Array],
 
 
 def closeness_of(output: OutputType, own: Array, other: Array) -> Array:
-    """Return the cosines of embeddings or states, or the negated distances of scores, of one text or several. (rows,)"""
+    """Return the cosines of embeddings or states, or the negated distances of scores. (rows,)"""
     own, other = np.atleast_2d(own), np.atleast_2d(other)
     if output is OutputType.SCORE:
         distances: Array = -np.abs(own - other).max(axis=-1)
@@ -80,13 +82,13 @@ def _same_order(fast: Array, dense: Array, groups: Array) -> float | None:
 
 
 def _recall_of_neighbours(own: Array, other: Array) -> float:
-    """Return the share of the nearest texts by one table of similarities that are so by another. (texts, texts) each."""
+    """Return the share of the nearest texts by similarities that are so by others. (texts, texts) each."""
     number = min(NEIGHBOURS, len(own) - 1)
     nearest = []
-    for table in (own, other):
-        table = table.copy()
-        np.fill_diagonal(table, -np.inf)
-        nearest.append(np.argpartition(-table, number - 1, axis=1)[:, :number])
+    for similarities in (own, other):
+        distances = -similarities
+        np.fill_diagonal(distances, np.inf)
+        nearest.append(np.argpartition(distances, number - 1, axis=1)[:, :number])
     shared = [len(np.intersect1d(*rows)) for rows in zip(*nearest, strict=True)]
     return float(np.mean(shared)) / number
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from hashee.data.output_types import OutputType
 from hashee.data.texts import Text, read_texts, text_columns
 from hashee.data.tokenized import Tokenized, tokenized_texts
+from hashee.distillation.settings import SpeedupSettings
 from hashee.embedded import rotten_tomatoes
 from hashee.errors import InputError
 from hashee.hf.text_models import TextModel, with_prompts
-from hashee.distillation.settings import SpeedupSettings
 
 FEWEST = 10
 """Different texts that a table can be made from at all."""
@@ -56,7 +56,9 @@ def read_corpus(model: TextModel, texts: Iterable[Text] | None, settings: Speedu
     held, rest = _split(found)
     halves = [_tokenized(model, half) for half in (rest, held)]
     if truncated := sum(half.truncated for half in halves):
-        note = f"warning: {truncated:,} of {len(found):,} texts are longer than {model.max_length:,} tokens and were cut"
+        note = (
+            f"warning: {truncated:,} of {len(found):,} texts are longer than {model.max_length:,} tokens and were cut"
+        )
         print(note, file=sys.stderr, flush=True)
     digest = hashlib.sha256()
     for half in halves:
@@ -121,4 +123,4 @@ def _tokenized(model: TextModel, texts: list[Text]) -> Split:
         groups = np.array([numbers.setdefault(pair[0], len(numbers)) for pair in texts], dtype=np.int64)
     tokenize, prompted = model.tokenize, with_prompts(texts, model.prompts)
     tokenized = tokenized_texts(tokenize, prompted)
-    return Split(texts, tokenized, groups, sum(tokenize.truncated(prompted, tokenized.ids)))
+    return Split(texts, tokenized, groups, sum(tokenize.truncated(prompted, [row.tolist() for row in tokenized.ids])))

@@ -87,7 +87,8 @@ class StateDistillation:
         lengths = own.norm(dim=-1) / other.norm(dim=-1).clamp(min=1e-6)
         losses = 1 - F.cosine_similarity(own, other, dim=-1) + (lengths - 1).square()
         mask = batch.mask
-        return (losses.masked_fill(~mask, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum()
+        means: Tensor = losses.masked_fill(~mask, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return means.sum()
 
 
 def _both(outputs: Outputs, teacher_outputs: Outputs | None) -> tuple[Tensor, Tensor]:

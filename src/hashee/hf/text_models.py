@@ -118,7 +118,10 @@ class TextModel(nn.Module):
         return ""
 
     def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
-        """Run a batch. inputs: (texts, longest) each. Logits: (texts, width), (texts, scores) or (texts, longest, ...)."""
+        """Run a batch. inputs: (texts, longest) each.
+
+        Logits: embeddings (texts, width), (texts, scores) or states (texts, longest, width).
+        """
         if self.output is OutputType.SCORE:
             if not is_sentence_model(self.whole):
                 return SequenceClassifierOutput(logits=self.whole(**inputs).logits)
@@ -127,7 +130,8 @@ class TextModel(nn.Module):
         if is_sentence_model(self.whole):
             return SequenceClassifierOutput(logits=self.whole(dict(inputs))["sentence_embedding"])
         states = self.whole(**inputs).last_hidden_state
-        return SequenceClassifierOutput(logits=self._pooled(states, inputs["attention_mask"]))
+        pooled: Any = self._pooled(states, inputs["attention_mask"])
+        return SequenceClassifierOutput(logits=pooled)
 
     def _pooled(self, states: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings of texts, or the states as they are. states: (texts, longest, width)."""

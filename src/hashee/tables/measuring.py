@@ -22,15 +22,21 @@ from transformers import PreTrainedModel
 from hashee.engine.structure import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.families.adapters import adapter_for
-from hashee.tables.choices import Movement, Prior, Signal
+from hashee.tables.choices import Movement, Signal
 from hashee.tables.counting import CorpusInfo
-from hashee.tables.importance import Importance, Shrinkage
+from hashee.tables.importance import Importance
 from hashee.tables.reliability import PARTS, part_of
 from hashee.tables.vocabulary import tokenizer_fingerprint
 
 __all__ = [
-    *("Importance", "Movement", "Prior", "Shrinkage", "Signal"),
-    *("measure_importance", "measure_movement", "measure_projections"),
+    "Importance",
+    "Movement",
+    "Prior",
+    "Shrinkage",
+    "Signal",
+    "measure_importance",
+    "measure_movement",
+    "measure_projections",
 ]
 
 GROUPS = "groups"
@@ -126,9 +132,11 @@ def measure_projections(
             signs = torch.randint(0, 2, found.shape, generator=draws).to(found) * 2 - 1
             kept = number < projections - 1
             gradients = torch.autograd.grad((_precise(found) * signs).sum(), trace.states[1:], retain_graph=kept)
-            changes = [(_precise(each) * (new - old)).sum(-1) for each, (old, new) in zip(gradients, trace.steps(), strict=True)]
-            squares = squares + torch.stack(changes, dim=-1).square()
-        return (squares / projections).sqrt()
+            steps = zip(gradients, trace.steps(), strict=True)
+            changes = torch.stack([(_precise(each) * (new - old)).sum(-1) for each, (old, new) in steps], dim=-1)
+            squares = squares + changes.square()
+        effect: Tensor = (squares / projections).sqrt()
+        return effect
 
     with torch.enable_grad():
         options: dict[str, Any] = {"signal": PROJECTIONS, "tokenizer": tokenizer, "progress": progress}

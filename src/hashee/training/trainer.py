@@ -46,7 +46,7 @@ class TrainingJob:
     rates: Mapping[str, float] = field(default_factory=dict)
     """How many times the recipe's rate parameters learn with, by the beginning of their names."""
     groups: NDArray[np.int64] | None = None
-    """(examples,) numbers; examples with the same one go through the model in the same step, or in neighbouring ones."""
+    """(examples,) numbers; those with the same one go through the model in the same step, or in neighbouring ones."""
     callbacks: tuple[TrainerCallback, ...] = ()
     """What else is to happen while it trains, such as a schedule of the method's own."""
 
@@ -64,9 +64,7 @@ class Steps(Sampler[list[int]]):
     on with the same. Rows are packed without padding, so grouping texts by length would only make steps less random.
     """
 
-    def __init__(
-        self, examples: int, batch_size: int, seed: int, groups: NDArray[np.int64] | None = None
-    ) -> None:
+    def __init__(self, examples: int, batch_size: int, seed: int, groups: NDArray[np.int64] | None = None) -> None:
         self.examples = examples
         self.batch_size = batch_size
         self.seed = seed

@@ -22,9 +22,9 @@ from transformers import PreTrainedModel
 from hashee.engine.structure import share_tensors
 from hashee.errors import InputError, TableError, UnsupportedModel
 from hashee.families.adapters import adapter_for
-from hashee.tables.choices import Movement, Signal
+from hashee.tables.choices import Movement, Prior, Signal
 from hashee.tables.counting import CorpusInfo
-from hashee.tables.importance import Importance
+from hashee.tables.importance import Importance, Shrinkage
 from hashee.tables.reliability import PARTS, part_of
 from hashee.tables.vocabulary import tokenizer_fingerprint
 

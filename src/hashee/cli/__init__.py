@@ -56,6 +56,16 @@ COMMANDS = (
         "Predict every text of a file with a converted model, as lines of JSON.",
     ),
     DeferredCommand(
+        "embed",
+        "hashee.cli.embed:embed",
+        "Write the embedding of every text of a file, in their order, as .npy, .parquet or lines of JSON.",
+    ),
+    DeferredCommand(
+        "rank",
+        "hashee.cli.embed:rank",
+        "Rank the documents of a file for every query of another, with an embedder or a reranker.",
+    ),
+    DeferredCommand(
         "generate",
         "hashee.cli.generate:generate",
         "Write a text for every text of a file with a seq2seq model, such as a translation, as lines of JSON.",

@@ -195,11 +195,19 @@ def _refuse_taken(folder: Path, settings: SpeedupSettings) -> None:
         if settings.resume and not folder.exists():
             raise InputError(f"there is nothing to resume in {folder}")
         return
+    if not settings.resume and not _has_results(folder):
+        return
     if not settings.resume:
         raise InputError(f"{folder} holds a run already; go on with it (--resume) or replace it (--overwrite)")
     difference = None if stored is None else settings.difference(stored)
     if difference is not None:
         raise InputError(f"{folder} was begun otherwise: {difference}; name another output, or --overwrite")
+
+
+def _has_results(folder: Path) -> bool:
+    """Say whether a run has left more than what it was told, which a run that was refused leaves alone."""
+    told = folder / _WORK / _SETTINGS
+    return any(path.is_file() and path != told for path in folder.rglob("*"))
 
 
 def _claim(folder: Path, settings: SpeedupSettings, texts: str) -> None:

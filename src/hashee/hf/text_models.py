@@ -92,7 +92,12 @@ class TextModel(nn.Module):
     @property
     def tokenize(self) -> TextTokenizer:
         """From texts to ids as the model reads them."""
-        return TextTokenizer(self.tokenizer, self.max_length, adapter_for(self.config).token_types)
+        return TextTokenizer(self.tokenizer, self.max_length, self.token_types)
+
+    @property
+    def token_types(self) -> bool:
+        """Whether the model reads token types and its clients give them, which the tokenizer decides."""
+        return adapter_for(self.config).token_types and "token_type_ids" in self.tokenizer.model_input_names
 
     @property
     def is_normalized(self) -> bool:
@@ -148,7 +153,7 @@ class TextModel(nn.Module):
         """Yield the output for each text or pair in order: (width,), (scores,) or (tokens, width)."""
         self.eval()
         exits = self.exit_table.exit_layers.numpy() if self.has_exits else None
-        scorer = Scorer(partial(run_in_torch, self), self.max_length, adapter_for(self.config).token_types, exits)
+        scorer = Scorer(partial(run_in_torch, self), self.max_length, self.token_types, exits)
         return predict(scorer, texts, self.tokenizer, batching or Batching(), progress)
 
     def copied(self) -> "TextModel":

@@ -1,4 +1,4 @@
-"""From a model and texts to the same model several times cheaper: closer to the dense one, of the same kind, resumable."""
+"""From a model and texts to the same model several times cheaper: close to the dense one, of its kind, resumable."""
 
 import json
 import sys

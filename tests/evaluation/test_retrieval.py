@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,14 @@ def test_metrics_are_those_of_the_definitions() -> None:
     found = ranking_metrics(rankings, data)
     gold = np.array([list(each.values()) for each in relevance.values()])
     assert found["ndcg@10"] == pytest.approx(ndcg_score(gold, scores, k=10))
-    tops = [[relevance[query][name] > 0 for name in ranking[:10]] for query, ranking in zip(relevance, rankings)]
+    tops = [
+        [relevance[query][name] > 0 for name in ranking[:10]]
+        for query, ranking in zip(relevance, rankings, strict=True)
+    ]
     assert found["mrr@10"] == pytest.approx(np.mean([1 / (top.index(True) + 1) for top in tops]))
-    assert found["recall@10"] == pytest.approx(np.mean([sum(t) / (g > 0).sum() for t, g in zip(tops, gold)]))
+    assert found["recall@10"] == pytest.approx(
+        np.mean([sum(t) / (g > 0).sum() for t, g in zip(tops, gold, strict=True)])
+    )
 
 
 def test_nothing_found_is_zero() -> None:
@@ -149,6 +155,6 @@ def test_the_command_prints_the_metrics(
     found: dict[str, Any] = json.loads(run("--retrieval", folder, "--json", "--dense", encoder))
     assert {"ndcg@10", "mrr@10", "recall@10", "dense"} <= found.keys()
     assert "ndcg@10" in run("--retrieval", folder)
-    rows = [{"sentence1": a, "sentence2": b, "score": n} for n, (a, b) in enumerate(zip(DOCUMENTS, DOCUMENTS[1:]))]
+    rows = [{"sentence1": a, "sentence2": b, "score": n} for n, (a, b) in enumerate(pairwise(DOCUMENTS))]
     sts = write_lines(folder / "sts.jsonl", rows)
     assert "spearman" in json.loads(run("--sts", sts, "--json"))

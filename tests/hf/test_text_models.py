@@ -1,4 +1,4 @@
-"""Embedders, rerankers and plain encoders give through hashee what they give their users, and are written back alike."""
+"""Embedders, rerankers and plain encoders give here what they give their users, and are written back alike."""
 
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path, encoder: Path
     with pytest.raises(hashee.UnsupportedModel, match="writes text"):
         open_text_model(tmp_path / "bart")
     LlamaConfig(architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "llama")
-    with pytest.raises(hashee.UnsupportedModel, match="LlamaForCausalLM .* writes text"):
+    with pytest.raises(hashee.UnsupportedModel, match=r"LlamaForCausalLM .* writes text"):
         open_text_model(tmp_path / "llama")
     AutoConfig.for_model("vit").save_pretrained(tmp_path / "vit")
     with pytest.raises(hashee.UnsupportedModel, match="no adapter covers model type 'vit'"):
@@ -144,5 +144,5 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path, encoder: Path
         as_text_model(torch.nn.Linear(2, 2))
     with pytest.raises(hashee.InputError, match="unknown pooling 'max'"):
         open_text_model(encoder, "max")
-    with pytest.raises(hashee.HasheeError, match="no such file or folder|does not exist"):
+    with pytest.raises(hashee.HasheeError, match="no such file or folder"):
         open_text_model("./nowhere")

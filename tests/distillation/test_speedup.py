@@ -14,7 +14,7 @@ import hashee
 from hashee.cli import main
 from hashee.distillation.entry import REPORT, run_speedup
 from hashee.training.trainer import StepTrainer
-from tiny_text_models import make_pairs, make_texts, write_lines
+from tiny_text_models import make_folder, make_pairs, make_texts, write_lines
 
 TEXTS = make_texts(160)
 QUICK: dict[str, Any] = {"speedup": 1.6, "learning_rate": 3e-3, "batch_size": 16, "quiet": True}
@@ -130,6 +130,11 @@ def test_an_interrupted_run_goes_on_and_ends_alike(
         assert torch.equal(weight, resumed.model.state_dict()[name]), name
     finished = run_speedup(encoder, TEXTS, output=tmp_path / "cut", **options, resume=True)
     assert finished.report == resumed.report
+    with pytest.raises(hashee.InputError, match="begun otherwise: passes was"):
+        run_speedup(encoder, TEXTS, output=tmp_path / "cut", **(options | {"passes": 2.0}), resume=True)
+    other = make_folder(tmp_path / "other", layers=2)
+    with pytest.raises(hashee.InputError, match="the model has changed"):
+        run_speedup(other, TEXTS, output=tmp_path / "cut", **options, resume=True)
     replaced = run_speedup(encoder, TEXTS, output=tmp_path / "cut", passes=0, **QUICK, overwrite=True)
     assert replaced.report.training == {}
 

@@ -50,7 +50,7 @@ def embed(
     if opened.output is not OutputType.EMBEDDING:
         raise InputError(f"{model} gives no embeddings but a {opened.output}; use hashee rank or hashee predict")
     before = _prompt_of(opened, prompt)
-    about = {"model": _identity(model), "input": file_digest(texts), "column": column, "prompt": before}
+    about: dict[str, Any] = {"model": _identity(model), "input": file_digest(texts), "column": column, "prompt": before}
     about |= {"pooling": pooling, "batch_tokens": batch_tokens}
     unit = _unit(texts)
     width = len(next(iter(opened.outputs([before]))))
@@ -62,7 +62,7 @@ def embed(
 
     def embeddings(rows: Iterable[tuple[int, str]]) -> Iterator[Any]:
         texts_alone = (before + text for _, text in rows)
-        return opened.outputs(texts_alone, Batching(tokens=batch_tokens, window=1024), progress=True)
+        yield from opened.outputs(texts_alone, Batching(tokens=batch_tokens, window=1024), progress=True)
 
     if isinstance(file, VectorFile):
         rest = _rows(texts, column)
@@ -108,7 +108,11 @@ def rank(
     from hashee.evaluation.ranking import Ranker
     from hashee.hf.written_files import LineFile, file_digest
 
-    about = {"model": _identity(model), "queries": file_digest(queries), "documents": file_digest(documents)}
+    about: dict[str, Any] = {
+        "model": _identity(model),
+        "queries": file_digest(queries),
+        "documents": file_digest(documents),
+    }
     about |= {"column": column, "top": top, "candidates": candidates, "batch_tokens": batch_tokens}
     file = LineFile(output, about, every=1)
     done = _begin(file, resume)

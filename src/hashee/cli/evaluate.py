@@ -44,9 +44,7 @@ _Sts = Annotated[Path | None, typer.Option(help="File of pairs with a similarity
 _Candidates = Annotated[
     str, typer.Option(help="Embedder whose top 100 are reranked.", rich_help_panel=_RETRIEVAL, show_default=False)
 ]
-_Queries = Annotated[
-    int | None, typer.Option(help="Judge so many only.", min=1, rich_help_panel=_RETRIEVAL)
-]
+_Queries = Annotated[int | None, typer.Option(help="Judge so many only.", min=1, rich_help_panel=_RETRIEVAL)]
 _Speedups = Annotated[list[float] | None, typer.Option(help=f"Default: {' '.join(f'{each:g}' for each in SPEEDUPS)}.")]
 _Hashes = Annotated[list[str] | None, typer.Option(help=f"Kinds of exit tables; default: {' '.join(TABLES)}.")]
 _Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below.")]

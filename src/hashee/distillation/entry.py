@@ -30,6 +30,7 @@ REPORT = "speedup.json"
 """File of the output folder with the report; it is written last."""
 _SETTINGS = "settings.json"
 _MADE = "made.json"
+_INPUTS = "inputs"
 _WORK = "work"
 
 
@@ -98,6 +99,7 @@ class _Run:
         """Open the model, read the texts and claim the folder."""
         from hashee.distillation.corpus import read_corpus  # noqa: PLC0415
         from hashee.hf.text_models import as_text_model, open_text_model  # noqa: PLC0415
+        from hashee.training.backbone import weights_fingerprint  # noqa: PLC0415
 
         folder = settings.output
         assert folder is not None
@@ -110,7 +112,8 @@ class _Run:
         if given.has_exits:
             raise InputError("tokens exit in this model already; name the one that it was made from")
         corpus = read_corpus(dense, texts, settings)
-        processes.main_only(lambda: _claim(folder, settings, corpus.fingerprint))
+        inputs = {"model": weights_fingerprint(dense), "texts": corpus.fingerprint}
+        processes.main_only(lambda: _claim(folder, settings, inputs))
         dense.to(processes.device).eval()
         return cls(dense, corpus, settings, folder, processes)
 
@@ -128,6 +131,7 @@ class _Run:
             training = self._trained(student, lesson)
             fast = open_text_model(self.folder, self.settings.pooling if self.dense.pooling else None)
             report = make_report(fast.to(self.processes.device), lesson, self.settings.speedup, untrained, training)
+            report = replace(report, settings=read_json(self.folder / _WORK / _SETTINGS) or {})
             self.processes.main_only(lambda: write_json(self.folder / REPORT, report.to_dict()))
             self.processes.main_only(lambda: shutil.rmtree(self.folder / _WORK, ignore_errors=True))
         else:
@@ -185,11 +189,10 @@ def _save(student: "TextModel", folder: Path) -> None:
 
 def _refuse_taken(folder: Path, settings: SpeedupSettings) -> None:
     """Raise if the folder holds something that must not be overwritten, or nothing to go on with."""
-    stored = read_json(folder / _WORK / _SETTINGS)
-    finished = read_json(folder / REPORT)
-    if settings.overwrite and (stored or finished):
+    stored = _told(folder)
+    if settings.overwrite and stored is not None:
         return
-    if stored is None and finished is None:
+    if stored is None:
         if (folder / CONFIG).exists():
             raise InputError(f"{folder} holds a model that was not made here; name another output")
         if settings.resume and not folder.exists():
@@ -199,9 +202,14 @@ def _refuse_taken(folder: Path, settings: SpeedupSettings) -> None:
         return
     if not settings.resume:
         raise InputError(f"{folder} holds a run already; go on with it (--resume) or replace it (--overwrite)")
-    difference = None if stored is None else settings.difference(stored)
-    if difference is not None:
+    if (difference := settings.difference(stored)) is not None:
         raise InputError(f"{folder} was begun otherwise: {difference}; name another output, or --overwrite")
+
+
+def _told(folder: Path) -> dict[str, Any] | None:
+    """Return what the run in a folder, finished or not, was told; None if there is none."""
+    finished = read_json(folder / REPORT) or {}
+    return read_json(folder / _WORK / _SETTINGS) or finished.get("settings")
 
 
 def _has_results(folder: Path) -> bool:
@@ -210,16 +218,22 @@ def _has_results(folder: Path) -> bool:
     return any(path.is_file() and path != told for path in folder.rglob("*"))
 
 
-def _claim(folder: Path, settings: SpeedupSettings, texts: str) -> None:
-    """Write down what a run was told, and delete what one that is replaced has left."""
-    path = folder / _WORK / _SETTINGS
-    stored = read_json(path) or {}
-    if settings.resume and stored.get("fingerprint", texts) != texts:
-        raise InputError(f"the texts have changed since the run in {folder} was begun; start again with --overwrite")
+def _claim(folder: Path, settings: SpeedupSettings, inputs: dict[str, str]) -> None:
+    """Write down what a run was told, and delete what one that is replaced has left.
+
+    inputs: fingerprints of the dense model and of the texts.
+    """
+    seen = (_told(folder) or {}).get(_INPUTS, inputs)
+    for name, fingerprint in inputs.items():
+        if settings.resume and seen.get(name) != fingerprint:
+            verb = "has" if name == "model" else "have"
+            raise InputError(
+                f"the {name} {verb} changed since the run in {folder} was begun; start again with --overwrite"
+            )
     if settings.overwrite:
         (folder / REPORT).unlink(missing_ok=True)
         (folder / "stage.json").unlink(missing_ok=True)
         shutil.rmtree(folder / _WORK, ignore_errors=True)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     if not (folder / REPORT).exists():
-        write_json(path, settings.to_dict() | {"fingerprint": texts})
+        write_json(folder / _WORK / _SETTINGS, settings.to_dict() | {_INPUTS: inputs})

@@ -1,6 +1,6 @@
 """What a speed-up without labels reached: agreement with the dense model, cost, speed, exits, examples that moved."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -51,6 +51,8 @@ class SpeedupReport:
     """How many were trained on, held out, and cut at the model's length."""
     training: dict[str, Any]
     """Steps, seconds, losses; empty where nothing was trained."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the run was told, with fingerprints of the dense model and of the texts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""

@@ -48,7 +48,7 @@ class Ranker:
             chosen = np.argsort(-scores, kind="stable")
         if self.reranker is not None:
             chosen = chosen[:CANDIDATES] if self.embedder is not None else chosen
-            pairs = [(query, self.documents[index]) for index in chosen]
+            pairs = [(query, self.documents[int(index)]) for index in chosen]
             found = np.array([row[-1] for row in self.reranker.outputs(pairs, self.batching)])
             order = np.argsort(-found, kind="stable")
             return [(int(chosen[index]), float(found[index])) for index in order]

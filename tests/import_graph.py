@@ -21,6 +21,7 @@ ROOMS = (
     "hf",
     "export",
     "training",
+    "distillation",
     "evaluation",
     "bench",
     "study",

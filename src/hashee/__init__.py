@@ -17,6 +17,7 @@ from hashee.packages import lazy_names
 if TYPE_CHECKING:
     from hashee.data import load_task
     from hashee.data.batching import Batching
+    from hashee.distillation.entry import speedup
     from hashee.evaluation import Evaluation, evaluate, tradeoff
     from hashee.export.loading import load
     from hashee.hf.building import build_seq2seq
@@ -65,6 +66,7 @@ __all__ = [
     "measure_importance",
     "measure_movement",
     "quantize",
+    "speedup",
     "tradeoff",
 ]
 
@@ -94,6 +96,7 @@ _MODULES = {
     "measure_movement": "hashee.tables.measuring",
     "quantize": "hashee.hf.quantize",
     "register_families": "hashee.hf.classes",
+    "speedup": "hashee.distillation.entry",
     "tradeoff": "hashee.evaluation",
 }
 

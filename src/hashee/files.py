@@ -99,6 +99,9 @@ def _swap(incoming: Path, folder: Path, record: str) -> None:
         for path in folder.glob(pattern):
             path.unlink()
     for name in sorted(names.difference(last)):
+        # A folder, such as sentence-transformers' pooling, cannot replace one that holds files.
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
         (incoming / name).replace(folder / name)
     for name in last:
         sync(folder)

@@ -15,11 +15,11 @@ from hashee.evaluation.settings import EvaluateSettings
 from hashee.training import FitSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
-LINES = {"fit": 93, "tradeoff": 93, "evaluate": 55}
+LINES = {"fit": 93, "tradeoff": 93, "evaluate": 63}
 PANELS = {
     "fit": ["Options", "Data", "Model", "Exits", "Training", "Summaries", "Run"],
     "tradeoff": ["Options", "Data", "Exits", "Model", "Training", "Summaries", "Run"],
-    "evaluate": ["Arguments", "Options", "Data", "Model", "Timing", "Report"],
+    "evaluate": ["Arguments", "Options", "Data", "Model", "Timing", "Report", "Retrieval"],
 }
 PAGES = {
     "fit": ("fitting.md",),

@@ -35,6 +35,11 @@ COMMANDS = (
         "Fit a model with exits to labelled texts: dense model, exit table, hashed model, the best of them on dev.",
     ),
     DeferredCommand(
+        "speedup",
+        "hashee.cli.speedup:speedup",
+        "Make an embedder, reranker or encoder several times cheaper with texts alone, without labels.",
+    ),
+    DeferredCommand(
         "evaluate",
         "hashee.cli.evaluate:evaluate",
         "Measure quality, cost and speed of a model on a split, with its exits and its worst examples.",
@@ -49,6 +54,16 @@ COMMANDS = (
         "predict",
         "hashee.cli.predict:predict",
         "Predict every text of a file with a converted model, as lines of JSON.",
+    ),
+    DeferredCommand(
+        "embed",
+        "hashee.cli.embed:embed",
+        "Write the embedding of every text of a file, in their order, as .npy, .parquet or lines of JSON.",
+    ),
+    DeferredCommand(
+        "rank",
+        "hashee.cli.embed:rank",
+        "Rank the documents of a file for every query of another, with an embedder or a reranker.",
     ),
     DeferredCommand(
         "generate",

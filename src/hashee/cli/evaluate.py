@@ -17,7 +17,7 @@ from hashee.cost.threads import wait_passively
 from hashee.data.task import TaskData
 from hashee.errors import InputError
 from hashee.evaluation.points import TradeoffPoint, passes_caption, read_points
-from hashee.evaluation.settings import OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
+from hashee.evaluation.settings import AUTO, OWN, PANELS, SPEEDUPS, TABLES, EvaluateSettings
 from hashee.evaluation.whole_columns import WholeColumns
 from hashee.training.settings import PANELS as FIT_PANELS
 from hashee.training.settings import TIME, FitSettings
@@ -36,6 +36,15 @@ _NoDense = Annotated[bool, typer.Option("--no-dense", help="Compare with no dens
 _Tradeoff = Annotated[
     Path | None, typer.Option(help="A tradeoff.json to draw into report.html.", rich_help_panel="Report")
 ]
+_RETRIEVAL = "Retrieval"
+_Retrieval = Annotated[
+    Path | None, typer.Option(help="Folder of corpus, queries and qrels.", rich_help_panel=_RETRIEVAL)
+]
+_Sts = Annotated[Path | None, typer.Option(help="File of pairs with a similarity.", rich_help_panel=_RETRIEVAL)]
+_Candidates = Annotated[
+    str, typer.Option(help="Embedder whose top 100 are reranked.", rich_help_panel=_RETRIEVAL, show_default=False)
+]
+_Queries = Annotated[int | None, typer.Option(help="Judge so many only.", min=1, rich_help_panel=_RETRIEVAL)]
 _Speedups = Annotated[list[float] | None, typer.Option(help=f"Default: {' '.join(f'{each:g}' for each in SPEEDUPS)}.")]
 _Hashes = Annotated[list[str] | None, typer.Option(help=f"Kinds of exit tables; default: {' '.join(TABLES)}.")]
 _Depths = Annotated[list[int] | None, typer.Option(help="Layers of static models; default: all below.")]
@@ -49,12 +58,21 @@ def evaluate(
     folder: _Folder,
     *,
     no_dense: _NoDense = False,
+    retrieval: _Retrieval = None,
+    sts: _Sts = None,
+    candidates: _Candidates = "minilm",
+    queries: _Queries = None,
     tradeoff: _Tradeoff = None,
     output: _Output = None,
     as_json: _AsJson = False,
     **options: Any,
 ) -> None:
     """Measure quality, cost and speed of a model on a split, with its exits and its worst examples."""
+    if retrieval is not None or sts is not None:
+        dense = None if no_dense or options["dense"] == AUTO else options["dense"]
+        metrics = _without_training(folder, dense, retrieval, sts, candidates, queries, options["threads"])
+        _print_metrics(metrics, as_json)
+        return
     from hashee.evaluation.measure import evaluate as evaluate_model
 
     data = _load_data(folder, {name: options.pop(name) for name in _DATA})
@@ -71,6 +89,41 @@ def evaluate(
     console.print(evaluation)
     if output is not None:
         console.print(Text(f"saved to {output / 'report.html'} and evaluation.json"), soft_wrap=True)
+
+
+def _without_training(
+    folder: str,
+    dense: str | None,
+    retrieval: Path | None,
+    sts: Path | None,
+    candidates: str,
+    queries: int | None,
+    threads: int | None,
+) -> dict[str, Any]:
+    """Return the metrics of an embedder or reranker, and of a dense one beside it."""
+    from hashee.cost.threads import torch_threads
+    from hashee.evaluation.retrieval import evaluate_retrieval
+    from hashee.evaluation.similarity import evaluate_sts
+    from hashee.hf.pretrained import quiet_transformers
+
+    if retrieval is not None and sts is not None:
+        raise InputError("--retrieval and --sts are two evaluations; give one of them")
+    with quiet_transformers(), torch_threads(threads):
+        if retrieval is not None:
+            return evaluate_retrieval(folder, retrieval, dense=dense, candidates=candidates, queries=queries)
+        assert sts is not None
+        return evaluate_sts(folder, sts, dense=dense)
+
+
+def _print_metrics(metrics: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(metrics, allow_nan=False))
+        return
+    dense = metrics.get("dense")
+    for name, value in metrics.items():
+        if name != "dense":
+            beside = "" if dense is None or name not in dense else f"   dense {dense[name]:.4f}"
+            print(f"{name:<10} {value:,}" if isinstance(value, int) else f"{name:<10} {value:.4f}{beside}")
 
 
 def _load_data(folder: str, given: dict[str, Any]) -> TaskData:

@@ -23,7 +23,10 @@ Row: TypeAlias = tuple[int, tuple[Any, ...]]
 
 ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # In the order in which they are tried.
-TEXT_COLUMNS = (("text",), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("sentence",), ("document",))
+TEXT_COLUMNS = (
+    *(("text",), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("sentence",)),
+    *(("query", "document"), ("query", "passage"), ("document",)),
+)
 LABEL_COLUMNS = ("label", "score")
 HALF_PAIR = "half of a surrogate pair, which is no character; correct the text, or leave it out"
 
@@ -41,8 +44,9 @@ def read_texts(
     """Stream the texts of one or more files: `.txt`, `.jsonl`, `.csv`, `.tsv` (each also `.gz`) or `.parquet`.
 
     A `.txt` file holds one text a line. The other formats have columns: `column` (and `pair_column` for pairs)
-    name them; otherwise the first of text, sentence1 + sentence2, premise + hypothesis, sentence, document is
-    taken. A list of words in a column is joined by spaces. Files are looked up at once and read lazily.
+    name them; otherwise the first of text, sentence1 + sentence2, premise + hypothesis, sentence, query + document,
+    query + passage, document is taken. A list of words in a column is joined by spaces. Files are looked up at once
+    and read lazily.
     """
     files = _checked_paths(paths)
     return chain.from_iterable((text for _, text in _texts_of(path, column, pair_column)) for path in files)

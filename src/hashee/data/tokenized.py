@@ -152,6 +152,17 @@ class ExampleTokenizer:
         )
 
 
+def tokenized_texts(tokenize: TextTokenizer, texts: Sequence[Any]) -> Tokenized:
+    """Tokenize texts or pairs that belong to no task and have no targets."""
+    ids: list[Array] = []
+    types: list[Array] = []
+    for first in range(0, len(texts), _CHUNK):
+        columns = tokenize(texts[first : first + _CHUNK], first)
+        ids += [np.asarray(row, dtype=np.int32) for row in columns["input_ids"]]
+        types += [np.asarray(row, dtype=np.int32) for row in columns.get("token_type_ids", ())]
+    return Tokenized(ids, types if tokenize.token_types else None, None, None, tokenize.tokenizer.pad_token_id or 0)
+
+
 def _word_starts(words: Sequence[str], spans: Sequence[tuple[int, int]]) -> Array:
     """Return the index of the first token of each word among those of `" ".join(words)`, -1 if it has none: (words,).
 

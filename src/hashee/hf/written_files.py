@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hashee.errors import InputError
 from hashee.files import read_json, replaced_atomically, sync, write_json
+from hashee.packages import require
 
 T = TypeVar("T")
+_PARQUET_ROWS = 4096
 _COMPLETE = "complete"
 """Entry of a note: every line of the draft is there."""
 
@@ -116,6 +122,64 @@ class LineFile:
             self.draft.replace(self.path)
         self.note.unlink(missing_ok=True)
         sync(self.path.parent)
+
+
+@dataclass(frozen=True)
+class VectorFile(LineFile):
+    """A `.npy` or `.parquet` file of vectors, one for each row that is read; the draft holds their bare numbers."""
+
+    width: int = 1
+    numbered: str = "line"
+    """Name of the column with the numbers of the rows, in `.parquet` files."""
+
+    @property
+    def _row_bytes(self) -> int:
+        return 4 * self.width
+
+    def _whole_lines(self) -> int:
+        """Count the whole vectors of the draft and cut off what a kill left of another."""
+        if not self.draft.exists():
+            return 0
+        rows = self.draft.stat().st_size // self._row_bytes
+        os.truncate(self.draft, rows * self._row_bytes)
+        return rows
+
+    def write_vectors(self, vectors: Iterable[NDArray[Any]], numbers: Callable[[], Iterable[int]]) -> None:
+        """Append vectors behind those that are there, (width,) each, then put the file in its place.
+
+        numbers: returns the number of every row of the file, once more from the first.
+        """
+        with self.draft.open("ab") as file:
+            for count, vector in enumerate(vectors, start=1):
+                file.write(np.asarray(vector, dtype="<f4").tobytes())
+                if count % self.every == 0:
+                    file.flush()
+                    sync(self.draft)
+        with replaced_atomically(self.path) as temporary:
+            rows = self.draft.stat().st_size // self._row_bytes
+            held: NDArray[Any] = np.zeros((0, self.width), dtype="<f4")
+            if rows:
+                held = np.memmap(self.draft, dtype="<f4", mode="r", shape=(rows, self.width))
+            if self.path.suffix == ".npy":
+                with temporary.open("wb") as file:
+                    np.save(file, held)
+            else:
+                self._write_parquet(temporary, held, numbers())
+        self.draft.unlink()
+        self.note.unlink(missing_ok=True)
+
+    def _write_parquet(self, path: Path, held: NDArray[Any], numbers: Iterable[int]) -> None:
+        pyarrow = require("pyarrow", "parquet", f"writing {self.path}")
+        parquet = require("pyarrow.parquet", "parquet", f"writing {self.path}")
+        vector = pyarrow.list_(pyarrow.float32(), self.width)
+        schema = pyarrow.schema([(self.numbered, pyarrow.int64()), ("embedding", vector)])
+        counted = iter(numbers)
+        with parquet.ParquetWriter(path, schema) as writer:
+            for first in range(0, len(held), _PARQUET_ROWS):
+                rows = np.ascontiguousarray(held[first : first + _PARQUET_ROWS])
+                flat = pyarrow.array(rows.ravel(), type=pyarrow.float32())
+                columns = [list(islice(counted, len(rows))), pyarrow.FixedSizeListArray.from_arrays(flat, self.width)]
+                writer.write_table(pyarrow.table(dict(zip(schema.names, columns, strict=True)), schema=schema))
 
 
 def file_digest(path: Path) -> str:

@@ -28,10 +28,21 @@ from hashee.tables.importance import Importance, Shrinkage
 from hashee.tables.reliability import PARTS, part_of
 from hashee.tables.vocabulary import tokenizer_fingerprint
 
-__all__ = ["Importance", "Movement", "Prior", "Shrinkage", "Signal", "measure_importance", "measure_movement"]
+__all__ = [
+    "Importance",
+    "Movement",
+    "Prior",
+    "Shrinkage",
+    "Signal",
+    "measure_importance",
+    "measure_movement",
+    "measure_projections",
+]
 
 GROUPS = "groups"
 """Entry of a batch: rows with the same number share a text."""
+PROJECTIONS = "projections"
+"""The signal of `measure_projections`."""
 _Option = TypeVar("_Option", bound=StrEnum)
 
 
@@ -94,6 +105,45 @@ def measure_movement(
     return replace(importance, signed=None)
 
 
+def measure_projections(
+    model: PreTrainedModel,
+    batches: Iterable[Mapping[str, Tensor]],
+    outputs: Callable[..., Tensor],
+    *,
+    projections: int = 2,
+    tokenizer: Any = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Importance:
+    """Measure what each layer's update of each token type is worth to the outputs around a dense model; no labels.
+
+    outputs: from the batch, by keywords, to (rows, ...) embeddings, scores or states, computed with `model`. An effect
+    is the root mean square of the changes of random projections of a row's outputs. The rest is as in
+    `measure_importance`.
+    """
+    draws = torch.Generator().manual_seed(seed)
+
+    def effects(batch: dict[str, Tensor], trace: "_Trace", found: Tensor) -> Tensor:
+        if not bool(torch.isfinite(found).all()):
+            raise InputError("the outputs of a batch hold NaN or infinity; check the model's weights")
+        squares: Any = 0
+        for number in range(projections):
+            # Signs, so that the projection of a single score is the score.
+            signs = torch.randint(0, 2, found.shape, generator=draws).to(found) * 2 - 1
+            kept = number < projections - 1
+            gradients = torch.autograd.grad((_precise(found) * signs).sum(), trace.states[1:], retain_graph=kept)
+            steps = zip(gradients, trace.steps(), strict=True)
+            changes = torch.stack([(_precise(each) * (new - old)).sum(-1) for each, (old, new) in steps], dim=-1)
+            squares = squares + changes.square()
+        effect: Tensor = (squares / projections).sqrt()
+        return effect
+
+    with torch.enable_grad():
+        options: dict[str, Any] = {"signal": PROJECTIONS, "tokenizer": tokenizer, "progress": progress}
+        importance = _measure(model, batches, effects, run=outputs, **options)
+    return replace(importance, signed=None)
+
+
 # --- one pass ----------------------------------------------------------------------------------------------
 
 
@@ -105,8 +155,12 @@ def _measure(
     signal: str,
     tokenizer: Any,
     progress: bool,
+    run: Callable[..., Any] | None = None,
 ) -> Importance:
-    """Add up over all real tokens what `effects` returns for a batch: (rows, length, layers)."""
+    """Add up over all real tokens what `effects` returns for a batch: (rows, length, layers).
+
+    run: what is called with a batch, if not the model itself.
+    """
     model = _dense(model)
     tally = _Tally(
         cast(Any, model.get_input_embeddings()).num_embeddings, adapter_for(model.config).shape(model.config).layers
@@ -121,7 +175,7 @@ def _measure(
             here = {name: value.to(model.device) for name, value in batch.items()}
             groups = here.pop(GROUPS, None)
             trace.states.clear()
-            output = model(**here)
+            output = (run or model)(**here)
             tally.add(here["input_ids"], here.get("attention_mask"), effects(here, trace, output), groups)
     return tally.importance(signal, None if tokenizer is None else tokenizer_fingerprint(tokenizer))
 

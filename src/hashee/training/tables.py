@@ -220,15 +220,22 @@ def _budget_for(hash: str, speedup: float, inputs: TableInputs, dense: Any) -> B
 
 
 def _budget(speedup: float, inputs: TableInputs, dense: Any, rows: Sequence[Array], held_out: bool = False) -> Budget:
+    return budget_on(rows, speedup, dense, held_out=held_out, full_layers=inputs.backbone.layers)
+
+
+def budget_on(
+    rows: Sequence[Array], speedup: float, dense: Any, *, held_out: bool, full_layers: int | None = None
+) -> Budget:
     """Return a budget for a speed-up over the whole backbone, whatever depth is kept.
 
     rows: token ids of the texts that the table is built from, or held out from it; a sample of them is counted.
+    full_layers: of the backbone, by default those of `dense`.
     """
     texts_with = np.zeros(dense.config.vocab_size, dtype=np.int64)
     for row in rows:
         texts_with[np.unique(row)] += 1
     ids = [rows[index].tolist() for index in _sample(len(rows))]
-    counted: dict[str, Any] = {"held_out": held_out, "texts_with": texts_with, "full_layers": inputs.backbone.layers}
+    counted: dict[str, Any] = {"held_out": held_out, "texts_with": texts_with, "full_layers": full_layers}
     return Budget.of(speedup, dense, ids, **counted)
 
 

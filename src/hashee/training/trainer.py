@@ -45,6 +45,8 @@ class TrainingJob:
     teacher: Teacher | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     """How many times the recipe's rate parameters learn with, by the beginning of their names."""
+    groups: NDArray[np.int64] | None = None
+    """(examples,) numbers; those with the same one go through the model in the same step, or in neighbouring ones."""
     callbacks: tuple[TrainerCallback, ...] = ()
     """What else is to happen while it trains, such as a schedule of the method's own."""
 
@@ -62,10 +64,11 @@ class Steps(Sampler[list[int]]):
     on with the same. Rows are packed without padding, so grouping texts by length would only make steps less random.
     """
 
-    def __init__(self, examples: int, batch_size: int, seed: int) -> None:
+    def __init__(self, examples: int, batch_size: int, seed: int, groups: NDArray[np.int64] | None = None) -> None:
         self.examples = examples
         self.batch_size = batch_size
         self.seed = seed
+        self.groups = groups
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -73,7 +76,11 @@ class Steps(Sampler[list[int]]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.examples)
+        random = np.random.default_rng([self.seed, self.epoch])
+        order = random.permutation(self.examples)
+        if self.groups is not None:
+            ranks = random.permutation(int(self.groups.max()) + 1)
+            order = order[np.argsort(ranks[self.groups[order]], kind="stable")]
         for first in range(0, self.examples, self.batch_size):
             yield order[first : first + self.batch_size].tolist()
 
@@ -145,7 +152,7 @@ class StepTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """Return the steps of an epoch; every process sees all of them and takes its share of each."""
-        steps = Steps(len(self.job.train), self.job.recipe.batch_size, self.job.seed)
+        steps = Steps(len(self.job.train), self.job.recipe.batch_size, self.job.seed, self.job.groups)
         # A generator of its own leaves the global one to dropout, so that a resumed run draws the same.
         return _StepLoader(
             range(len(self.job.train)),  # type: ignore[arg-type]

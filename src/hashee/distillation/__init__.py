@@ -1,0 +1,1 @@
+"""Faster embedders, rerankers and encoders without labels: `hashee.speedup`."""

@@ -1,0 +1,62 @@
+"""The exit table of a speed-up without labels: importance for what the model gives its users, solved on their texts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
+
+from hashee.data.batching import Batching, make_batches
+from hashee.data.output_types import OutputType
+from hashee.data.tokenized import Tokenized
+from hashee.distillation.corpus import Corpus
+from hashee.hf.text_models import TextModel
+from hashee.tables.budget import enough_held_out
+from hashee.tables.measuring import Importance, measure_projections
+from hashee.tables.table import ExitTable
+from hashee.training.tables import budget_on
+
+_MEASURED = 8000
+"""Most texts that importance is measured on."""
+
+
+def importance_of(model: TextModel, train: Tokenized, *, seed: int = 0, progress: bool = False) -> Importance:
+    """Measure what updates are worth to the outputs of a dense model, embeddings by their direction."""
+
+    def outputs(**inputs: Tensor) -> Tensor:
+        found: Tensor = model(**inputs).logits
+        return F.normalize(found, dim=-1) if model.output is OutputType.EMBEDDING else found
+
+    batches = list(_batches(train, seed))
+    options: dict[str, Any] = {"tokenizer": model.tokenizer, "seed": seed, "progress": progress}
+    return measure_projections(model.transformer, _Inputs(train, batches), outputs, **options)
+
+
+def table_by_outputs(model: TextModel, corpus: Corpus, speedup: float, *, seed: int, progress: bool) -> ExitTable:
+    """Return the table that reaches an executed speed-up on texts like these, with exits from 0."""
+    importance = importance_of(model, corpus.train.tokenized, seed=seed, progress=progress)
+    held_out = enough_held_out(len(corpus.held_out.texts))
+    rows = (corpus.held_out if held_out else corpus.train).tokenized.ids
+    budget = budget_on(rows, speedup, model.transformer, held_out=held_out)
+    return ExitTable.from_importance(model.tokenizer, importance, budget, min_exit=0)
+
+
+class _Inputs:
+    """Batches that know their number, for progress."""
+
+    def __init__(self, tokenized: Tokenized, batches: list[list[int]]) -> None:
+        self.tokenized, self.batches = tokenized, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return (self.tokenized.inputs(indices) for indices in self.batches)
+
+
+def _batches(train: Tokenized, seed: int) -> Iterator[list[int]]:
+    """Yield the indices of batches of a sample of the texts."""
+    sample = np.sort(np.random.default_rng(seed).permutation(len(train))[:_MEASURED])
+    for batch in make_batches([train.ids[index].tolist() for index in sample], None, Batching()):
+        yield [int(sample[number]) for number in batch]

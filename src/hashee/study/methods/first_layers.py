@@ -1,7 +1,7 @@
 """The first k layers of a pretrained model with a classifier on top; with all of them, the dense model."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from hashee.export.loading import load
 from hashee.study.methods.static import Static
@@ -18,6 +18,7 @@ class FirstLayers(Static):
     """A shallower model: the upper layers are cut off before it is fine-tuned."""
 
     name: str = "first-layers"
+    writes_text: ClassVar[bool] = True
     shares: tuple[float, ...] = SHARES
 
     def depths(self, layers: int) -> list[int]:

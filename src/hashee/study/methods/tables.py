@@ -57,9 +57,12 @@ class HashTable:
     knob: str = "speedup"
 
     def refusal(self, task: Task) -> str | None:
-        """Refuse mutual information with tags, which have no one label for each text."""
-        if self.hash == "mi" and type_of(task).tags_words:
+        """Refuse mutual information with tags and summaries, which are no one label for each text."""
+        task_type = type_of(task)
+        if self.hash == "mi" and task_type.tags_words:
             return f"mutual information needs a label for each text; {task.name} has one for each word"
+        if self.hash == "mi" and task_type.writes_text:
+            return f"mutual information needs a label for each text; {task.name} has summaries"
         return None
 
     def train(self, fit: Fit) -> Choice:

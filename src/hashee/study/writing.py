@@ -1,4 +1,4 @@
-"""What writing costs at an operating point, beside the dense baseline that wrote for the same documents in the same run."""
+"""What writing costs at an operating point, beside the dense baseline that wrote in the same run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

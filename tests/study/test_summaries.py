@@ -13,16 +13,20 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from hashee.data import TaskData, score
 from hashee.study.methods import METHODS
+from hashee.study.methods.hash_decoder import decoder_table
 from hashee.study.methods.lead import FIRST_SENTENCE, TOKENS, LeadWriter
 from hashee.study.results import RunResult, read_result
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.backbone import open_backbone
+from hashee.training.processes import current_processes
+from hashee.training.settings import FitSettings
+from hashee.training.stages import Fit
 from small_tokenizer import make_tokenizer
 
 SETTINGS: dict[str, Any] = {"max_new_tokens": 8, "decoder_layers": 2, "num_beams": 1, "eval_examples": 16}
 ALWAYS = ("dense", "first-layers", "hash-frequency", "hash-importance")
 """Methods that apply to models that write text too."""
-ONLY = ("lead", "shallow-seq2seq")
+ONLY = ("dat", "hash-decoder", "lead", "shallow-seq2seq")
 """Methods that apply to nothing else."""
 WRITERS = (*ALWAYS, *ONLY)
 
@@ -72,8 +76,9 @@ def test_the_dense_count_is_of_what_the_dense_baseline_wrote(results: dict[str, 
             assert point.writing is not None
             assert point.writing.total.dense_per_text == pytest.approx(dense.writing.total.paper_per_text)
             assert point.writing.dense_tokens == dense.writing.tokens
-            # A step scores the vocabulary once, however long the text: 81 tokens of the small tokenizer by 24 numbers.
-            assert point.writing.head_per_text == pytest.approx(point.writing.tokens * 81 * 24)
+            # A step scores the vocabulary once: 81 tokens of the small tokenizer by 24 numbers.
+            if name != "dat":
+                assert point.writing.head_per_text == pytest.approx(point.writing.tokens * 81 * 24)
 
 
 def test_fewer_encoder_layers_leave_the_decoder_as_it_is(results: dict[str, RunResult]) -> None:
@@ -149,3 +154,47 @@ def test_lead_costs_nothing_and_is_judged_as_others_are(results: dict[str, RunRe
     writer = LeadWriter(int(point.knob))
     texts = [writer.write(tokenizer(text)["input_ids"], tokenizer) for text in task.test.texts]
     assert score(task.task, texts, task.test.targets or ()) == pytest.approx(point.writing.metrics["test"])
+
+
+# --- exits in the decoder -------------------------------------------------------------------------------------
+
+
+def test_tokens_exit_on_both_sides_as_often_as_they_are_read(
+    results: dict[str, RunResult], backbone: Path, tmp_path: Path
+) -> None:
+    (point,) = results["hash-decoder"].curve
+    (frequency,) = results["hash-frequency"].curve
+    assert point.writing is not None and frequency.writing is not None
+    assert point.writing.encoder.speedup == pytest.approx(frequency.writing.encoder.speedup), "the same table"
+    same_length = point.writing.dense_tokens / point.writing.tokens
+    assert point.writing.decoder.speedup > 1.2 * same_length
+    assert frequency.writing.decoder.speedup == pytest.approx(
+        frequency.writing.dense_tokens / frequency.writing.tokens, rel=0.2
+    )
+
+
+def test_the_decoder_table_counts_what_the_decoder_reads(backbone: Path, tmp_path: Path) -> None:
+    settings = FitSettings(task=data(), output=tmp_path, backbone=str(backbone), quiet=True, decoder_layers=3)
+    fit = Fit(settings, data(), current_processes())
+    for least in (1, 0):
+        table = decoder_table(fit, least)
+        words = [make_tokenizer().convert_tokens_to_ids(word) for word in ("a", "great", "film", "dull", "story")]
+        exits = [int(table.exit_layers[word]) for word in words]
+        # "a" is in every summary, each other word in about half of them; no other word is ever read.
+        assert exits[0] == least and sorted(set(exits)) == [least, 2, 3]
+        assert int((table.exit_layers == 3).sum()) == len(table.exit_layers) - sum(each < 3 for each in exits)
+        assert table.num_layers == 3 and int(table.exit_layers[fit.encoder.start_id]) == 3  # type: ignore[attr-defined]
+
+
+def test_decoders_learn_with_their_exits(backbone: Path, tmp_path: Path) -> None:
+    task = data()
+    settings = FitSettings(task=task, output=tmp_path, backbone=str(backbone), quiet=True, **SETTINGS)
+    fit = Fit(settings, task, current_processes())
+    (candidate,) = METHODS["hash-decoder"].train(fit).candidates
+    model = METHODS["hash-decoder"].open(candidate.folder)
+    table = model.decoder_exit_table
+    assert table == decoder_table(fit, 1) and set(table.exit_layers.tolist()) == {1, 2}
+    trained = model.get_parameter("model.decoder.layers.0.fc1.weight")
+    start = fit.dense().backbone.load().get_parameter("model.decoder.layers.0.fc1.weight")
+    assert not torch.equal(trained, start)
+    assert candidate.passes == 4.0

@@ -10,6 +10,7 @@ import pytest
 import torch
 from summary_data import make_summaries
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
 from architectures import LAYERS, VOCABULARY, make_ids, make_mask, make_writer, padded
 from hashee.cost.generation import DecoderShape, decoder_costs
@@ -92,7 +93,9 @@ def test_steps_with_a_cache_are_the_whole_prefix_with_copied_states(family: str)
     model = DepthAdaptiveModel.of(dense).eval()
     inputs, target = sources(dense), make_ids(length=TARGET, seed=4)
     threshold = some_leave(model, inputs, target)
-    encoded, cache = model.get_encoder()(**inputs, return_dict=True), None
+    with torch.no_grad():
+        states = model.model(**inputs, decoder_input_ids=target).encoder_last_hidden_state
+    encoded, cache = BaseModelOutput(last_hidden_state=states), None
     exits = torch.from_numpy(np.stack(model.exit_layers(inputs, [[*row, 0] for row in target.tolist()], threshold)))
     assert len(set(exits.flatten().tolist())) > 1, "some exit early and some do not"
     for step in range(TARGET):

@@ -68,7 +68,7 @@ class DepthAdaptiveModel(ModelAround):
         return self.model.hashed_decoder.decoder_adapter.shape(self.config)  # type: ignore[no-any-return]
 
     def get_encoder(self) -> Any:
-        """Return the encoder, which `hashee.hf.writing` runs and times by itself."""
+        """Return the encoder, which is timed apart."""
         return self.model.get_encoder()
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, BertConfig, LlamaConfig
+from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration, BertConfig, LlamaConfig
 
 import hashee
-from architectures import SEQ2SEQ, converted, make_exits, make_ids, make_mask, make_writer, padded, randomise
+from architectures import SEQ2SEQ, converted, make_exits, make_ids, make_mask, make_model, padded, randomise
 from hashee.data.batching import Batching
 from hashee.data.writing import Writing
 from hashee.errors import InputError, UnsupportedModel
@@ -62,7 +62,7 @@ def test_texts_are_those_of_generate_in_order(exits: bool, num_beams: int) -> No
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_batches_are_written_as_the_model_reads_them(family: str) -> None:
-    model = make_writer(family)
+    model = make_model(family, AutoModelForSeq2SeqLM)
     mask = make_mask("mixed lengths")
     inputs = {"input_ids": padded(make_ids(), mask, model.config), "attention_mask": mask}
     for writer in (model, converted(model, make_exits("random exits"))):

@@ -14,7 +14,7 @@ WORK = "work"
 """Folder of models below that of results."""
 _SCHEDULE = (
     *("epochs", "learning_rate", "batch_size", "warmup_ratio", "max_grad_norm", "decoder_rate", "max_length", "tokens"),
-    *("eval_steps", "bf16", "max_new_tokens", "num_beams", "eval_examples"),
+    *("eval_steps", "bf16", "metric", "max_new_tokens", "num_beams", "eval_examples"),
 )
 """Settings of how long and how fast is trained and how texts are written, which do not make another method."""
 PATHS = ("dense", "table", "unlabelled")

@@ -13,6 +13,7 @@ import numpy as np
 
 from hashee.cost.macs import BERT_BASE, dense_macs
 from hashee.data import Examples, TaskData
+from hashee.data.metrics import judged_by
 from hashee.data.predictions import scores
 from hashee.data.tokenized import Tokenized
 from hashee.families.adapters import adapter_for
@@ -79,7 +80,7 @@ def run_experiment(experiment: Experiment, output: Path, keep_models: bool = Fal
     models were kept once, later runs keep theirs too; without models to keep, a result that is there is made again.
     """
     method = method_named(experiment.method)
-    data = study_data(experiment.task, experiment.limits)
+    data = judged_by(study_data(experiment.task, experiment.limits), experiment.settings.get("metric"))
     result = _empty(experiment, data, method)
     done = output / result.path
     known = read_result(done) if done.exists() else None

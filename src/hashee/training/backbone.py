@@ -125,6 +125,7 @@ class Seq2SeqBackbone(Backbone):
             if decoder_depth is not None:
                 self.decoder_adapter.keep_first_layers(config, decoder_depth)
             model = open_dense(self.source, type_of(self.task).head, config=config)
+            self.adapter.freeze_computed_(model)
         else:
             encoder = open_dense(self.source, config=config, new_head=True)
             model = build_seq2seq(encoder, decoder_depth or self.new_decoder_layers, self.tokenizer)

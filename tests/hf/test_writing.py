@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, BertConfig, LlamaConfig
+from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration, BertConfig, LlamaConfig
 
 import hashee
-from architectures import randomise
+from architectures import SEQ2SEQ, converted, make_exits, make_ids, make_mask, make_model, padded, randomise
 from hashee.data.batching import Batching
 from hashee.data.writing import Writing
 from hashee.errors import InputError, UnsupportedModel
 from hashee.hf.opening import open_writer
-from hashee.hf.writing import text_of, write
+from hashee.hf.writing import text_of, write, write_batch
 from hashee.hf.written_files import LineFile
 from hashee.tables.table import ExitTable
 from small_tokenizer import WORDS, make_tokenizer
@@ -58,6 +58,18 @@ def test_texts_are_those_of_generate_in_order(exits: bool, num_beams: int) -> No
         found = list(write(model, tokenizer, texts, Writing(6, num_beams), batching))
         assert [each.text for each in found] == expected
     assert len(set(expected)) >= 2
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_batches_are_written_as_the_model_reads_them(family: str) -> None:
+    model = make_model(family, AutoModelForSeq2SeqLM)
+    mask = make_mask("mixed lengths")
+    inputs = {"input_ids": padded(make_ids(), mask, model.config), "attention_mask": mask}
+    for writer in (model, converted(model, make_exits("random exits"))):
+        found = write_batch(writer, inputs, Writing(max_new_tokens=6, num_beams=2))
+        theirs = writer.generate(**inputs, max_new_tokens=6, num_beams=2, do_sample=False)
+        assert found.ids == [row[: len(ids)] for ids, row in zip(found.ids, theirs.tolist(), strict=True)]
+        assert found.encoder_seconds > 0 and found.decoder_seconds > 0
 
 
 def test_empty_documents_are_answered_with_empty_texts() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fitting_data import RECIPE, make_data
 
+from hashee.data import TASKS, Kind
 from hashee.errors import InputError
 from hashee.study.figures import FIGURES
 from hashee.study.grid import Block, read_grid
@@ -20,8 +21,8 @@ from hashee.training.method import Method
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
-LEFT_OUT = {"hash-exits"}
-"""Of the main comparison, where two other methods stand for it."""
+LEFT_OUT = {"hash-exits", "dat", "hash-decoder", "lead", "shallow-seq2seq"}
+"""Of the main comparison: two other methods stand for the first, and the others are for models that write text."""
 
 
 def paragraphs() -> dict[str, str]:
@@ -116,6 +117,16 @@ def test_the_main_comparison_has_every_method() -> None:
     for task in ("sst2", "mrpc", "stsb"):
         assert {each.method for each in experiments if each.task == task} == set(METHODS) - LEFT_OUT
     assert {each.task for each in experiments} == {"sst2", "imdb", "snli", "scitail", "mrpc", "stsb"}
+
+
+@pytest.mark.usefixtures("models")
+def test_the_comparison_of_summarizers_has_every_method_for_them() -> None:
+    experiments = read_grid(ROOT / "experiments" / "summarization.toml").experiments()
+    own = {"dense", "hash-frequency", "hash-importance"} | (LEFT_OUT - {"hash-exits"})
+    for task in ("aeslc", "amazonfoodsummary", "scitldra"):
+        assert {each.method for each in experiments if each.task == task} == own
+    for each in experiments:
+        assert TASKS[str(each.task)].kind is Kind.SUMMARIES
 
 
 @pytest.mark.usefixtures("models")

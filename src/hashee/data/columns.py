@@ -13,7 +13,7 @@ _WORDS = (("tokens",), ("words",))
 _LABELS = (*LABEL_COLUMNS, "labels", "gold_label", "Quality")
 _TAGS = ("tags", "ner_tags", "labels")
 _DOCUMENTS = tuple((name,) for name in ("document", "text", "article", "source", "body", "email"))
-_SUMMARIES = ("summary", "title", "target", "headline", "subject")
+_SUMMARIES = ("summary", "title", "target", "headline", "subject", "generated")
 _NEVER_LABELS = frozenset({"id", "idx", "index", "guid", "pairID", "captionID", "#1 ID", "#2 ID"})
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 NAME_TEXTS = "name them with --text-column and --pair-column (Python: Columns(text=..., pair=...))"

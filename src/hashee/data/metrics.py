@@ -1,10 +1,10 @@
 """How good predictions are, by the metric of a task."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hashee.data.task import Kind, Task
+from hashee.data.task import Kind, Task, TaskData
 from hashee.data.task_types import TASK_TYPES, type_of
 from hashee.data.task_types.task_type import ComputeMetric
 from hashee.errors import InputError
@@ -23,6 +23,16 @@ METRICS: dict[str, Metric] = {
     name: Metric(kind, compute) for kind, task_type in TASK_TYPES.items() for name, compute in task_type.metrics.items()
 }
 """Every metric by name."""
+
+
+def judged_by(data: TaskData, metric: str | None) -> TaskData:
+    """Return a task that is judged by another metric of its kind; None leaves it as it is."""
+    if metric is None:
+        return data
+    known = type_of(data.task).metrics
+    if metric not in known:
+        raise InputError(f"{data.task.name} is {data.task.kind}, whose metrics are {', '.join(known)}, not {metric!r}")
+    return replace(data, task=replace(data.task, metric=metric))
 
 
 def score(task: Task, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:

@@ -155,6 +155,10 @@ class Adapter(ABC):
         """Return the norm over the states of all tokens after the last layer, if the family has one."""
         return None
 
+    def freeze_computed_(self, model: Module) -> None:
+        """Keep training from changing weights that the family computes whenever a model is loaded, if it has any."""
+        return
+
     def layer_drop(self, encoder: Any) -> float:
         """Return the probability with which training skips a whole layer."""
         return 0.0

@@ -7,7 +7,7 @@ far would give: layer by layer the keys and values of all new positions, and for
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,10 @@ from hashee.engine.block import Dropout, feed_forward
 from hashee.engine.decoder_adapter import DecoderAdapter, DecoderBlock
 from hashee.engine.linear import project
 from hashee.engine.parts import AttentionPart, drop
+
+Decide: TypeAlias = Callable[[int, Tensor, Tensor], Tensor]
+"""From a layer that has run, the states after it, (batch, length, width), and the exit layers, (batch, length), to exit
+layers among which positions may exit at that layer that were to go on."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,13 @@ def find_updates(exits: Tensor, layer: int) -> Updates | None:
 
 # Which positions are updated depends on the texts, so torch.compile would recompile for every step.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def decode(adapter: DecoderAdapter, decoder: Any, batch: DecoderBatch) -> Iterator[Tensor]:
+def decode(
+    adapter: DecoderAdapter, decoder: Any, batch: DecoderBatch, decide: Decide | None = None
+) -> Iterator[Tensor]:
     """Yield the states before the first layer and after each, (batch, length, width); the last have the final norm.
 
-    The cache, if there is one, gets the keys and values of all positions in all layers.
+    The cache, if there is one, gets the keys and values of all positions in all layers. decide: asked after every layer
+    but the last which positions exit there, whatever their tokens are.
     """
     hidden = adapter.embed(decoder, batch.input_ids, batch.inputs_embeds, batch.positions)
     yield hidden
@@ -116,12 +123,16 @@ def decode(adapter: DecoderAdapter, decoder: Any, batch: DecoderBatch) -> Iterat
     layer_drop = adapter.layer_drop(decoder) if decoder.training else 0.0
     layers = adapter.layers(decoder)
     step = _Step(batch, terms, past=0 if batch.cache is None else int(batch.cache.get_seq_length()))
-    updates, changes = None, {0, *batch.exits.unique().tolist()}
+    exits = batch.exits
+    updates, changes = None, {0, *exits.unique().tolist()}
     for layer, block in zip(layers, adapter.blocks(decoder), strict=True):
-        if block.block.layer - 1 in changes:  # the others update the same positions as the layer below
-            updates = find_updates(batch.exits, block.block.layer)
+        number = block.block.layer
+        if decide is not None or number - 1 in changes:  # the others update the same positions as the layer below
+            updates = find_updates(exits, number)
         if not (layer_drop and torch.rand(()) < layer_drop):
             hidden = _layer_function(layer)(block, hidden, step, updates)
+        if decide is not None and layer is not layers[-1]:
+            exits = decide(number, hidden, exits)
         if layer is layers[-1] and (norm := adapter.final_norm(decoder)) is not None:
             hidden = norm(hidden)
         yield hidden

@@ -5,8 +5,13 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Module
 from transformers import MarianConfig
-from transformers.models.marian.modeling_marian import MarianDecoder, MarianEncoder
+from transformers.models.marian.modeling_marian import (
+    MarianDecoder,
+    MarianEncoder,
+    MarianSinusoidalPositionalEmbedding,
+)
 
 from hashee.cost.generation import DecoderShape
 from hashee.engine.adapter import PackedTokens
@@ -27,6 +32,12 @@ class MarianAdapter(BartAdapter):
     def max_position(self, encoder: Any) -> int:
         rows: int = encoder.embed_positions.num_embeddings
         return rows
+
+    def freeze_computed_(self, model: Module) -> None:
+        # transformers makes sinusoids that do not learn, but those of a model that it has loaded would.
+        for module in model.modules():
+            if isinstance(module, MarianSinusoidalPositionalEmbedding):
+                module.weight.requires_grad_(False)
 
 
 class MarianDecoderAdapter(BartDecoderAdapter):

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPastAndCrossAttentions
 
-from hashee.engine.decoder import DecoderBatch, decode
+from hashee.engine.decoder import Decide, DecoderBatch, decode
 from hashee.engine.decoder_adapter import DecoderAdapter
 from hashee.engine.plan import exit_layer_of_each
 from hashee.errors import InputError, UnsupportedOption
@@ -27,6 +27,8 @@ class HashedDecoder(HashedModel):
 
     decoder_adapter: ClassVar[DecoderAdapter]
     decoder_exit_layers: Tensor
+    decide: Decide | None = None
+    """Lets positions exit by what their states are, beside the table; None: by the table alone."""
 
     def add_exits(self, settings: dict[str, Any]) -> None:
         """Make room for the exit table, so that checkpoints and devices carry it like weights."""
@@ -91,7 +93,7 @@ class HashedDecoder(HashedModel):
     def _output(self, batch: DecoderBatch, options: dict[str, Any]) -> Any:
         wanted, hidden = self._option(options, "output_hidden_states"), None
         states: list[Any] = []
-        for hidden in decode(self.decoder_adapter, self, batch):
+        for hidden in decode(self.decoder_adapter, self, batch, self.decide):
             states.append(hidden if wanted else None)
         output_class = BaseModelOutputWithPast if batch.source is None else BaseModelOutputWithPastAndCrossAttentions
         output = output_class(

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hashee.data.batching import Batching, make_batches, padded_inputs
@@ -54,15 +56,34 @@ def check_writes(config: Any, source: str) -> None:
 def write_batch(model: Any, inputs: Mapping[str, Tensor], writing: Writing) -> Written:
     """Write a text for each row of a batch. inputs: (batch, longest) each, on the model's device."""
     began = time.perf_counter()
-    with torch.no_grad():
-        encoded = model.get_encoder()(**inputs, return_dict=True)
-        between = time.perf_counter()
-        options = {"attention_mask": inputs["attention_mask"], "encoder_outputs": encoded}
-        rows = model.generate(**options, **writing.options())
-    decoded = time.perf_counter() - between
+    with torch.no_grad(), _timed(model.get_encoder()) as calls:
+        rows = model.generate(**inputs, **writing.options())
+    seconds = time.perf_counter() - began
     ends = model.config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
-    return Written([_up_to_end(row, ends) for row in rows.tolist()], between - began, decoded)
+    return Written([_up_to_end(row, ends) for row in rows.tolist()], sum(calls), seconds - sum(calls))
+
+
+@contextmanager
+def _timed(module: Module) -> Iterator[list[float]]:
+    """List the seconds of every call of a module while the context lasts.
+
+    Models prepare what their encoders read (CPT's needs token types), so `generate` calls them, and nobody else.
+    """
+    began, calls = [0.0], []
+
+    def start(*_: Any) -> None:
+        began[0] = time.perf_counter()
+
+    def stop(*_: Any) -> None:
+        calls.append(time.perf_counter() - began[0])
+
+    handles = (module.register_forward_pre_hook(start), module.register_forward_hook(stop))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def longest_document(model: Any, tokenizer: Any) -> int:

@@ -6,15 +6,53 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hashee.data.run_record import PARTS, PartRecord
 from hashee.errors import InputError
 from hashee.files import replaced_atomically
 
 WORK = "work"
 """Folder of models below that of results."""
-_SCHEDULE = ("epochs", "learning_rate", "batch_size", "max_length", "tokens", "eval_steps", "bf16")
-"""Settings of how long and how fast is trained, which do not make another method."""
+_SCHEDULE = (
+    *("epochs", "learning_rate", "batch_size", "warmup_ratio", "max_grad_norm", "decoder_rate", "max_length", "tokens"),
+    *("eval_steps", "bf16", "metric", "max_new_tokens", "num_beams", "eval_examples"),
+)
+"""Settings of how long and how fast is trained and how texts are written, which do not make another method."""
 PATHS = ("dense", "table", "unlabelled")
 """Settings that name files, which are recorded without the folders that they lie in on one machine."""
+
+
+@dataclass(frozen=True)
+class TimedPart(PartRecord):
+    """One part of a model that writes text beside that of the dense baseline, each for the texts that it wrote."""
+
+    dense_seconds: float = 0.0
+    """That the part of the dense baseline ran, for all texts, in the same run."""
+
+    @property
+    def time_speedup(self) -> float | None:
+        """Times less time than the dense baseline took; None for what takes none."""
+        return self.dense_seconds / self.seconds if self.seconds else None
+
+
+@dataclass(frozen=True)
+class WritingPoint:
+    """What models that write text reach at an operating point, and what each part of them costs.
+
+    Speed-ups are over the dense baseline with the texts that that wrote, as in the paper without scoring the
+    vocabulary at the end of each step, which is in `head_per_text`.
+    """
+
+    metrics: Mapping[str, Mapping[str, float]]
+    """All metrics by split, such as ROUGE-1, ROUGE-2 and ROUGE-L."""
+    encoder: TimedPart
+    decoder: TimedPart
+    total: TimedPart
+    head_per_text: float = 0.0
+    """Multiply-accumulates of scoring the vocabulary at the end of each step."""
+    dense_head_per_text: float = 0.0
+    tokens: float = 0.0
+    """That the decoder read to write a text, on average."""
+    dense_tokens: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +74,8 @@ class OperatingPoint:
     """Which of the method's models it is, where it has several."""
     model: str = ""
     """Folder of that model below the run's work folder; it is there if models were kept."""
+    writing: WritingPoint | None = None
+    """Of models that write text."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +156,18 @@ def read_result(path: Path) -> RunResult:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         known = {each.name for each in fields(RunResult)}
-        points = tuple(OperatingPoint(**point) for point in values["curve"])
+        points = tuple(_point(point) for point in values["curve"])
         return RunResult(**{name: value for name, value in values.items() if name in known} | {"curve": points})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no result of a study ({error}); run it again with `hashee study run`") from None
+
+
+def _point(values: Mapping[str, Any]) -> OperatingPoint:
+    writing = values.get("writing")
+    if writing is not None:
+        parts = {name: TimedPart(**writing[name]) for name in PARTS}
+        writing = WritingPoint(**{**writing, **parts})
+    return OperatingPoint(**{**values, "writing": writing})
 
 
 def read_results(folder: Path) -> Iterator[RunResult]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from hashee.cost.macs import BERT_BASE, dense_macs
 from hashee.data import Examples, TaskData
+from hashee.data.metrics import judged_by
 from hashee.data.predictions import scores
 from hashee.data.tokenized import Tokenized
 from hashee.families.adapters import adapter_for
@@ -20,6 +21,8 @@ from hashee.files import sha256_of_file, sha256_of_json
 from hashee.study.data import study_data
 from hashee.study.methods import METHODS
 from hashee.study.results import PATHS, OperatingPoint, RunResult, read_result
+from hashee.study.writing import DenseWriting, dense_writing
+from hashee.training.evaluation import Predictions
 from hashee.training.method import Method, method_named
 from hashee.training.outcome import hardware, versions
 from hashee.training.processes import current_processes
@@ -77,7 +80,7 @@ def run_experiment(experiment: Experiment, output: Path, keep_models: bool = Fal
     models were kept once, later runs keep theirs too; without models to keep, a result that is there is made again.
     """
     method = method_named(experiment.method)
-    data = study_data(experiment.task, experiment.limits)
+    data = judged_by(study_data(experiment.task, experiment.limits), experiment.settings.get("metric"))
     result = _empty(experiment, data, method)
     done = output / result.path
     known = read_result(done) if done.exists() else None
@@ -125,55 +128,71 @@ def _measured(experiment: Experiment, data: TaskData, method: Method, result: Ru
     }
     fit = Fit(FitSettings(**(own | experiment.settings)), data, processes)
     choice = method.train(fit)
-    splits = {"dev": (fit.dev, data.dev)}
+    splits = {"dev": fit.judged_dev}
     if data.test is not None and data.test.targets is not None:
         splits["test"] = (fit.encoder(data.test), data.test)
     last = splits.get("test", splits["dev"])[0]
     lengths = last.lengths
     shape = adapter_for(fit.backbone.config).shape(fit.backbone.config)
+    dense = dense_writing(fit, last)
+    full_depth = dense_macs(shape, shape.layers, lengths) / len(lengths) if dense is None else dense.per_text("total")
     result = replace(
         result,
         passes=max(candidate.passes or 0.0 for candidate in choice.candidates),
         seconds=_seconds(choice),
         layers=shape.layers,
-        full_depth_macs=dense_macs(shape, shape.layers, lengths) / len(lengths),
+        full_depth_macs=full_depth,
         bert_base_macs=dense_macs(BERT_BASE, BERT_BASE.layers, lengths) / len(lengths),
         hardware=hardware(processes),
     )
-    points = tuple(
-        point
-        for candidate in choice.candidates
-        for point in _points(fit, method, candidate, splits, result.full_depth_macs)
-    )
+    measured = _Measured(fit, method, splits, full_depth, dense)
+    points = tuple(point for candidate in choice.candidates for point in measured.points(candidate))
     best = max(points, key=lambda point: (point.dev, point.speedup))
     return replace(result, curve=points, quality={"dev": best.dev, "test": best.test})
 
 
-def _points(
-    fit: Fit, method: Method, candidate: Candidate, splits: dict[str, tuple[Tokenized, Examples]], full_depth: float
-) -> Iterator[OperatingPoint]:
-    """Yield the operating points of one of a method's models."""
-    model = method.open(candidate.folder).to(fit.processes.device)
-    knobs = method.knobs(model)
-    swept = {split: method.sweep(model, encoded, fit.processes, knobs) for split, (encoded, _) in splits.items()}
-    measured = {
-        split: [scores(fit.data.task, found.logits, splits[split][1].targets or ())["score"] for found in swept[split]]
-        for split in swept
-    }
-    for number, knob in enumerate(knobs):
-        costs = swept["test" if "test" in swept else "dev"][number].costs
-        executed, paper = float(np.mean(costs.executed)), float(np.mean(costs.paper))
-        yield OperatingPoint(
-            knob=knob,
-            dev=measured["dev"][number],
-            test=measured["test"][number] if "test" in measured else None,
-            executed_macs=executed,
-            paper_macs=paper,
-            speedup=full_depth / executed,
-            paper_speedup=full_depth / paper,
-            candidate=candidate.hash,
-            model=os.path.relpath(candidate.folder, fit.folder),
-        )
+@dataclass(frozen=True)
+class _Measured:
+    """What the models of a method are measured on, and against what."""
+
+    fit: Fit
+    method: Method
+    splits: dict[str, tuple[Tokenized, Examples]]
+    full_depth: float
+    """Multiply-accumulates of the whole backbone per text."""
+    dense: DenseWriting | None
+    """What the dense baseline wrote, where text is written."""
+
+    def points(self, candidate: Candidate) -> Iterator[OperatingPoint]:
+        """Yield the operating points of one of the method's models."""
+        fit, method = self.fit, self.method
+        model = method.open(candidate.folder).to(fit.processes.device)
+        knobs = method.knobs(model)
+        swept = {
+            split: method.sweep(model, encoded, fit.processes, knobs) for split, (encoded, _) in self.splits.items()
+        }
+        for number, knob in enumerate(knobs):
+            found = {split: predicted[number] for split, predicted in swept.items()}
+            metrics = {split: self._metrics(split, each) for split, each in found.items()}
+            last = found["test" if "test" in found else "dev"]
+            executed, paper = float(np.mean(last.costs.executed)), float(np.mean(last.costs.paper))
+            written, dense = last.writing, self.dense
+            yield OperatingPoint(
+                knob=knob,
+                dev=metrics["dev"]["score"],
+                test=metrics["test"]["score"] if "test" in metrics else None,
+                executed_macs=executed,
+                paper_macs=paper,
+                # What only copies text has nothing to count.
+                speedup=self.full_depth / max(executed, 1.0),
+                paper_speedup=self.full_depth / max(paper, 1.0),
+                candidate=candidate.hash,
+                model=os.path.relpath(candidate.folder, fit.folder),
+                writing=None if dense is None or written is None else dense.point(written, metrics),
+            )
+
+    def _metrics(self, split: str, found: Predictions) -> dict[str, float]:
+        return scores(self.fit.data.task, found.logits, self.splits[split][1].targets or ())
 
 
 def _seconds(choice: Choice) -> float:

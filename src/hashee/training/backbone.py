@@ -19,6 +19,7 @@ from hashee.data.tokenized import ExampleTokenizer
 from hashee.data.writing import Writing
 from hashee.embedded import minilm_folder
 from hashee.engine.adapter import Adapter
+from hashee.engine.decoder_adapter import DecoderAdapter
 from hashee.errors import InputError, UnsupportedModel
 from hashee.families.adapters import adapter_for, decoder_adapter_for
 from hashee.hf.building import build_seq2seq
@@ -112,19 +113,37 @@ class Seq2SeqBackbone(Backbone):
             raise UnsupportedModel(f"the config in {self.source} has no decoder_start_token_id; set it there")
         return int(start)
 
-    def load(self, seed: int = 0, depth: int | None = None) -> Any:
-        """Return the dense model at a depth of its encoder (`self.depth`); the seed draws a new decoder."""
+    def load(self, seed: int = 0, depth: int | None = None, decoder_depth: int | None = None) -> Any:
+        """Return the dense model at a depth of its encoder (`self.depth`); the seed draws a new decoder.
+
+        decoder_depth: layers of the decoder that are kept, or drawn; default: all.
+        """
         config = copy.deepcopy(self.config)
         self.adapter.keep_first_layers(config, depth or self.depth)
         set_seed(seed)
         if self.new_decoder_layers is None:
+            if decoder_depth is not None:
+                self.decoder_adapter.keep_first_layers(config, decoder_depth)
             model = open_dense(self.source, type_of(self.task).head, config=config)
+            self.adapter.freeze_computed_(model)
         else:
             encoder = open_dense(self.source, config=config, new_head=True)
-            model = build_seq2seq(encoder, self.new_decoder_layers, self.tokenizer)
+            model = build_seq2seq(encoder, decoder_depth or self.new_decoder_layers, self.tokenizer)
         # Whoever opens the folder writes as models were judged here.
         model.generation_config.update(**self.writing.options())
         return model
+
+    @property
+    def decoder_adapter(self) -> DecoderAdapter:
+        """What hashee knows of the decoder of a model that has its own."""
+        adapter = decoder_adapter_for(self.config)
+        assert adapter is not None  # others are refused when they are opened
+        return adapter
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers of the whole decoder."""
+        return self.new_decoder_layers or self.decoder_adapter.shape(self.config).layers
 
     def dense_config(self, config: Any) -> Any:
         """Return the config of the whole model, given that of one that was made from it."""

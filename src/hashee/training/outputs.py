@@ -107,15 +107,18 @@ def outputs_of(model: Any, batch: Batch, needs: Need) -> Outputs:
         if need in needs
     }
     found = model(**batch.inputs, **wanted)
-    logits = found.logits
-    if batch.words is not None:
-        logits = logits.flatten(0, 1).index_select(0, batch.words)
+    exits = tuple(replace(each, logits=_predicted(each.logits, batch)) for each in getattr(found, "exits", ()))
     return Outputs(
-        logits=logits,
+        logits=exits[-1].logits if exits else _predicted(found.logits, batch),
         hidden_states=_of_encoder(found, "hidden_states") if Need.HIDDEN_STATES in needs else None,
         attentions=_of_encoder(found, "attentions") if Need.ATTENTIONS in needs else None,
-        exits=getattr(found, "exits", ()),
+        exits=exits,
     )
+
+
+def _predicted(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the rows of logits that are predictions: (predictions, labels)."""
+    return logits if batch.words is None else logits.flatten(0, 1).index_select(0, batch.words)
 
 
 def _of_encoder(found: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hashee.data import Columns, Recipe, TaskData, load_task
+from hashee.data.metrics import judged_by
 from hashee.data.writing import Writing
 from hashee.errors import InputError
 from hashee.tables.buckets import MOST_BUCKETS
@@ -47,6 +48,7 @@ class FitSettings:
     dev: Annotated[Path | None, "File to choose the best model by."] = None
     test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging, summarization."] = None
+    metric: Annotated[str | None, "Metric to choose models by; default: the task's."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None
@@ -188,11 +190,11 @@ class FitSettings:
     def load_data(self) -> TaskData:
         """Read the task's examples, unless they were given."""
         if isinstance(self.task, TaskData):
-            return self.task
+            return judged_by(self.task, self.metric)
         label: Any = self.label_column
         if label is not None and "," in label:
             label = tuple(label.split(","))
-        return load_task(
+        data = load_task(
             self.task,
             data=self.data,
             columns=Columns(self.text_column, self.pair_column, label),
@@ -201,6 +203,7 @@ class FitSettings:
             kind=self.kind,
             limit=self.limit,
         )
+        return judged_by(data, self.metric)
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """Return a task's recipe with the fields that are set here."""
@@ -229,7 +232,7 @@ class FitSettings:
 PANELS = {
     "": ("task", "output", "backbone", "hash", "speedup", "resume"),
     "Data": (
-        *("data", "dev", "test", "kind", "text_column", "pair_column", "label_column", "limit"),
+        *("data", "dev", "test", "kind", "metric", "text_column", "pair_column", "label_column", "limit"),
         *("unlabelled", "unlabelled_limit"),
     ),
     "Model": ("method", "depth", "warm_start", "dense", "compare_dense", "distill", "temperature", "distill_hidden"),

@@ -217,7 +217,10 @@ def load_weights_(model: Any, folder: Path) -> None:
     stored = load_file(folder / SAFE_WEIGHTS_NAME)
     # Of weights that are shared, one is written.
     shared = {state[name].data_ptr() for name in stored if name in state}
-    lost = [name for name, tensor in state.items() if name not in stored and tensor.data_ptr() not in shared]
+    # What is never trained is as it was: Marian's sinusoids, which are not written at all.
+    fixed = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    known = {*stored, *fixed}
+    lost = [name for name, tensor in state.items() if name not in known and tensor.data_ptr() not in shared]
     if lost or not state.keys() >= stored.keys():
         raise CheckpointError(f"the weights in {folder} are those of another model; train this one with --overwrite")
     model.load_state_dict(stored, strict=False)

@@ -16,6 +16,7 @@ from hashee.data.tokenized import Tokenized
 from hashee.study.cost import costs_by_exit
 from hashee.study.exit_rules import ExitRule, exit_layers
 from hashee.study.multi_exit import MultiExitModel
+from hashee.study.refusals import refuse_writing
 from hashee.training.evaluation import Array, Predictions, for_each_example
 from hashee.training.outputs import ExitOutputs
 from hashee.training.processes import Processes
@@ -50,6 +51,8 @@ class EarlyExit(ABC):
     def refusal(self, task: Task) -> str | None:
         """Refuse tasks of which a sequence has no one distribution over classes."""
         task_type = type_of(task)
+        if task_type.writes_text:
+            return refuse_writing(self.name, task)
         if task_type.one_decision or (not task_type.right_or_wrong and self.for_scores):
             return None
         return f"{self.name} needs one class for each text to be sure of; {task.name} is {task.kind}"

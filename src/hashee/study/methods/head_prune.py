@@ -11,6 +11,7 @@ from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.files import read_json, sha256_of_json, write_json
 from hashee.study.head_pruning import Heads, PrunedModel, all_heads, head_importance, pruned_stepwise
+from hashee.study.refusals import refuse_writing
 from hashee.training.backbone import weights_fingerprint
 from hashee.training.evaluation import Predictions, logits_for
 from hashee.training.method import register_method
@@ -29,8 +30,8 @@ class HeadPrune:
     knob = "heads"
 
     def refusal(self, task: Task) -> str | None:
-        """Refuse nothing: any loss has a gradient."""
-        return None
+        """Refuse models that write text; elsewhere any loss has a gradient."""
+        return refuse_writing(self.name, task)
 
     def train(self, fit: Fit) -> Choice:
         """Fine-tune the dense model; then remove heads step by step, and fine-tune again at each share of them."""

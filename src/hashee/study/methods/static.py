@@ -10,6 +10,7 @@ from torch import Tensor
 from hashee.data import Task
 from hashee.data.tokenized import Tokenized
 from hashee.export.loading import load
+from hashee.study.refusals import refuse_writing
 from hashee.training.evaluation import Predictions
 from hashee.training.hash_exits import HashExits
 from hashee.training.processes import Processes
@@ -19,15 +20,18 @@ from hashee.training.stages import Choice, Fit
 class Static(ABC):
     """A method whose models are shallower, and ordinary otherwise."""
 
+    name: str
     knob = "layers"
+    writes_text = False
+    """Whether it applies to models that write text too."""
 
     @abstractmethod
     def train(self, fit: Fit) -> Choice:
         """Build models with fewer layers and train them in stages."""
 
     def refusal(self, task: Task) -> str | None:
-        """Refuse nothing."""
-        return None
+        """Refuse models that write text, unless the method knows their decoders."""
+        return None if self.writes_text else refuse_writing(self.name, task)
 
     def open(self, folder: Path) -> Any:
         """Return the shallower model on the packed engine."""

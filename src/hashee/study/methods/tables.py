@@ -17,7 +17,7 @@ from hashee.training.evaluation import Predictions
 from hashee.training.hash_exits import OWN_COST, HashExits
 from hashee.training.method import register_method
 from hashee.training.processes import Processes
-from hashee.training.stages import WORK, Candidate, Choice, Fit
+from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 
 COSTS = (2.0, 3.0, 4.0, 6.0, 10.0)
 """Executed speed-ups over the whole backbone that tables are solved for."""
@@ -57,9 +57,12 @@ class HashTable:
     knob: str = "speedup"
 
     def refusal(self, task: Task) -> str | None:
-        """Refuse mutual information with tags, which have no one label for each text."""
-        if self.hash == "mi" and type_of(task).tags_words:
+        """Refuse mutual information with tags and summaries, which are no one label for each text."""
+        task_type = type_of(task)
+        if self.hash == "mi" and task_type.tags_words:
             return f"mutual information needs a label for each text; {task.name} has one for each word"
+        if self.hash == "mi" and task_type.writes_text:
+            return f"mutual information needs a label for each text; {task.name} has summaries"
         return None
 
     def train(self, fit: Fit) -> Choice:
@@ -70,9 +73,13 @@ class HashTable:
         def at_cost(speedup: float) -> Candidate:
             asked = None if speedup == OWN_COST else speedup
             own = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
-            return own.hashed(self.hash, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x", teacher)
+            return self.fitted(own, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x", teacher)
 
         return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=dense)
+
+    def fitted(self, fit: Fit, dense: Dense, folder: Path, teacher: Any) -> Candidate:
+        """Train a model with the table that the settings ask for. teacher: a packed model, or None."""
+        return fit.hashed(self.hash, dense, folder, teacher)
 
     def open(self, folder: Path) -> Any:
         """Return the converted model; with another random table than in training if the two are not consistent."""

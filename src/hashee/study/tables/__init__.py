@@ -13,6 +13,7 @@ from hashee.study.tables.max_speed import max_speed
 from hashee.study.tables.quality_at_cost import quality_at_cost, quality_at_paper_cost
 from hashee.study.tables.quality_at_time import quality_at_time
 from hashee.study.tables.saved_macs import saved_macs
+from hashee.study.tables.summarization import summarization
 from hashee.study.tables.table import Cell, Table
 
 TABLES: dict[str, Callable[[list[RunResult], ReportOptions], Table]] = {
@@ -25,6 +26,7 @@ TABLES: dict[str, Callable[[list[RunResult], ReportOptions], Table]] = {
     "max-speed": max_speed,
     "saved-macs": saved_macs,
     "flops": flops,
+    "summarization": summarization,
     "difficulty": difficulty,
     "hypothesis": hypothesis,
 }

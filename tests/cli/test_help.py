@@ -15,7 +15,7 @@ from hashee.evaluation.settings import EvaluateSettings
 from hashee.training import FitSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
-LINES = {"fit": 94, "tradeoff": 94, "evaluate": 63}
+LINES = {"fit": 95, "tradeoff": 94, "evaluate": 63}
 PANELS = {
     "fit": ["Options", "Data", "Model", "Exits", "Training", "Summaries", "Run"],
     "tradeoff": ["Options", "Data", "Exits", "Model", "Training", "Summaries", "Run"],

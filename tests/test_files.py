@@ -12,6 +12,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 import hashee
+import hashee.export
 from architectures import LAYERS, make_model
 from hashee import cli
 from hashee.files import replaced_atomically, replaced_model

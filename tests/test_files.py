@@ -12,9 +12,10 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 import hashee
+import hashee.export
 from architectures import LAYERS, make_model
 from hashee import cli
-from hashee.files import replaced_atomically
+from hashee.files import replaced_atomically, replaced_model
 from small_tokenizer import make_tokenizer
 
 
@@ -96,3 +97,13 @@ def test_a_full_disk_is_one_line_and_the_old_files_stay(
     assert error.count("\n") == 1
     assert contents(tmp_path / output) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_folders_of_a_model_are_replaced_with_it(tmp_path: Path) -> None:
+    for version in ("old", "new"):
+        with replaced_model(tmp_path, "record.json") as incoming:
+            (incoming / "1_Pooling").mkdir()
+            (incoming / "1_Pooling" / f"{version}.json").write_text("{}")
+            (incoming / "config.json").write_text(version)
+    assert [path.name for path in (tmp_path / "1_Pooling").iterdir()] == ["new.json"]
+    assert (tmp_path / "config.json").read_text() == "new"

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer, LlamaConfig
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, LlamaConfig
 
 import hashee
-from architectures import make_writer
+from architectures import make_config, make_writer
 from hashee.data.output_types import OutputType
 from hashee.hf.text_models import TextModel, as_text_model, open_text_model, with_prompts
 from small_tokenizer import make_tokenizer
@@ -146,3 +146,15 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path, encoder: Path
         open_text_model(encoder, "max")
     with pytest.raises(hashee.HasheeError, match="no such file or folder"):
         open_text_model("./nowhere")
+
+
+def test_sparse_encoders_are_refused(tmp_path: Path) -> None:
+    config = make_config("bert", vocab_size=len(make_tokenizer()), num_hidden_layers=2)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    sparse = st.SparseEncoder(str(tmp_path), device="cpu")
+    with pytest.raises(hashee.UnsupportedModel, match="SparseEncoder is not covered"):
+        as_text_model(sparse)
+    sparse.save_pretrained(str(tmp_path / "saved"))
+    with pytest.raises(hashee.UnsupportedModel, match="holds a SparseEncoder, which is not covered"):
+        open_text_model(tmp_path / "saved")

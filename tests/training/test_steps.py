@@ -44,3 +44,15 @@ def test_processes_get_like_amounts_of_work() -> None:
     shares = [share_of_step(range(64), lengths, rank, 4, 10_000) for rank in range(4)]
     work = [sum(int(lengths[place]) for batch in share.micro_batches for place in batch) for share in shares]
     assert max(work) - min(work) <= 2
+
+
+def test_members_of_a_group_are_next_to_each_other_and_groups_in_random_order() -> None:
+    groups = np.arange(90) % 30
+    steps = Steps(90, 15, seed=5, groups=groups)
+    order = [place for step in steps for place in step]
+    assert sorted(order) == list(range(90))
+    seen = groups[order].reshape(30, 3)
+    assert (seen == seen[:, :1]).all(), "the three of each group follow each other"
+    assert seen[:, 0].tolist() != sorted(seen[:, 0].tolist())
+    steps.set_epoch(1)
+    assert [place for step in steps for place in step] != order

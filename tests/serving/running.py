@@ -26,6 +26,8 @@ TEXTS = [
     "the cat sat on the mat and the dog sat on the cat",
 ]
 PAIRS = [("a good film", text) for text in TEXTS]
+QUEUE = 10_000_000
+"""Multiply-accumulates that may wait: some hundred of the texts above."""
 NAMES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}, "label2id": {"bad": 0, "good": 1, "so-so": 2}}
 
 
@@ -66,14 +68,17 @@ def unit(vector: Any) -> Any:
 class Server:
     """`hashee serve` in a process of its own, on a free port of loopback; a context manager."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, token: str | None = None) -> None:
         command = [sys.executable, "-m", "hashee", "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        environment |= {} if token is None else {"HASHEE_TOKEN": token}
+        self.token = token
+        self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.lines: list[str] = []
         self._started = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
-        self._started.wait(120)
+        self._started.wait(300)
         found = re.search(r"serving on (http://\S+)", self.said)
         assert found, self.said
         self.url = found[1]
@@ -105,11 +110,11 @@ class Server:
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """Send a JSON body."""
-        return httpx.post(self.url + path, json=body, timeout=60, **options)
+        return httpx.post(self.url + path, json=body, **{"timeout": 60, "headers": self.headers} | options)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Fetch a path."""
-        return httpx.get(self.url + path, timeout=60, **options)
+        return httpx.get(self.url + path, **{"timeout": 60, "headers": self.headers} | options)
 
     def workers(self) -> list[int]:
         """Return the processes of the models; not the one in which Python's multiprocessing tracks resources."""

@@ -44,12 +44,13 @@ async def _check(services: Services, mix: Sequence[LengthShare]) -> str:
     await services.start()
     try:
         (service,) = services.by_name.values()
-        return await _report(service, mix)
+        return await report(service, mix)
     finally:
         services.stop()
 
 
-async def _report(service: ModelService, mix: Sequence[LengthShare]) -> str:
+async def report(service: ModelService, mix: Sequence[LengthShare]) -> str:
+    """Measure a model that is open on a mix of lengths, and say in lines what it can take."""
     model = service.model
     lines = [f"{model.name}: {model.settings.backend}, {model.settings.threads} threads"]
     lines.append(f"{'tokens':>8} {'share':>7} {'MMACs a text':>14} {'GMACs/s':>9} {'texts/s':>9}")

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,7 +11,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
-from hashee import __version__
 from hashee.errors import shortened
 from hashee.serving.answers import embeddings, openai_embeddings, predictions, ranks, sequences
 from hashee.serving.bodies import (
@@ -36,7 +36,7 @@ SCORERS = (Head.CLASSIFIER, Head.RERANKER)
 def make_app(services: Services) -> FastAPI:
     """Return the application that answers with some models."""
     # The pages that show the OpenAPI document would load scripts from elsewhere.
-    app = FastAPI(title="hashee", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hashee", version=version("hashee"), docs_url=None, redoc_url=None)
     _add_inference(app, services)
     _add_own(app, services)
     _add_errors(app)

@@ -1,8 +1,8 @@
 """What a server says of itself: its models, their limits, and what happens now."""
 
+from importlib.metadata import version
 from typing import Any
 
-from hashee import __version__
 from hashee.serving.served import Head
 from hashee.serving.service import ModelService, Services
 
@@ -28,7 +28,7 @@ def info(services: Services, service: ModelService) -> dict[str, Any]:
         "max_client_batch_size": settings.max_batch,
         "auto_truncate": False,
         "tokenization_workers": 1,
-        "version": __version__,
+        "version": version("hashee"),
         "backend": "dense" if model.settings.dense else model.settings.backend,
         "threads": model.settings.threads,
         "layers": model.table.num_layers,
@@ -41,7 +41,7 @@ def info(services: Services, service: ModelService) -> dict[str, Any]:
 def status(services: Services) -> dict[str, Any]:
     """Return every model with its head, its place in a trade-off, and what happens now."""
     return {
-        "version": __version__,
+        "version": version("hashee"),
         "models": [
             {
                 "name": name,

@@ -1,7 +1,5 @@
 """The endpoints: OpenAI's embeddings, those of text-embeddings-inference, and our own."""
 
-import sys
-import traceback
 from importlib.metadata import version
 from typing import Any
 
@@ -183,7 +181,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        traceback.print_exception(error, file=sys.stderr)
+        # The traceback is written by uvicorn, to which the error goes on.
         failure = RequestError("the server made an error, which it has written to its standard error")
         failure.status, failure.type = 500, "Backend"
         return error_response(request.url.path, failure)

@@ -49,9 +49,14 @@ class Gate:
             await self._run(scope, body, receive, noting_status)
         except RequestError as error:
             await error_response(scope["path"], error)(scope, receive, noting_status)
-        endpoint = getattr(scope.get("route"), "path", "other")
-        self._metrics.requests.labels(endpoint, status).inc()
-        self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
+        except Exception:
+            status = 500  # the layer around this one says so
+            raise
+        finally:
+            # By the endpoint, not by the path: that is the client's, and there would be no end of them.
+            endpoint = getattr(scope.get("route"), "path", "other")
+            self._metrics.requests.labels(endpoint, status).inc()
+            self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
 
     def _check_token(self, scope: Scope) -> None:
         if self._settings.token is None or (scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD")):

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from running import QUEUE, Server, save_classifier, save_embedder, save_reranker
+from running import PATIENCE_MS, QUEUE, Server, save_classifier, save_embedder, save_reranker
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +25,7 @@ def folders(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.fixture(scope="session")
 def server(folders: dict[str, Path]) -> Iterator[Server]:
     """A server of all three, which needs a token and takes a short queue."""
-    with Server(*folders.values(), "--max-queue-macs", QUEUE, token="correct horse") as running:
+    with Server(
+        *folders.values(), "--max-queue-macs", QUEUE, "--deadline-ms", PATIENCE_MS, token="correct horse"
+    ) as running:
         yield running

@@ -28,6 +28,8 @@ TEXTS = [
 PAIRS = [("a good film", text) for text in TEXTS]
 QUEUE = 10_000_000
 """Multiply-accumulates that may wait: some hundred of the texts above."""
+PATIENCE_MS = 300_000
+"""A busy machine may take minutes to start a process."""
 NAMES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}, "label2id": {"bad": 0, "good": 1, "so-so": 2}}
 
 
@@ -78,7 +80,7 @@ class Server:
         self.lines: list[str] = []
         self._started = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
-        self._started.wait(300)
+        self._started.wait(PATIENCE_MS / 1000)
         found = re.search(r"serving on (http://\S+)", self.said)
         assert found, self.said
         self.url = found[1]
@@ -110,11 +112,13 @@ class Server:
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """Send a JSON body."""
-        return httpx.post(self.url + path, json=body, **{"timeout": 60, "headers": self.headers} | options)
+        return httpx.post(
+            self.url + path, json=body, **{"timeout": PATIENCE_MS / 1000, "headers": self.headers} | options
+        )
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Fetch a path."""
-        return httpx.get(self.url + path, **{"timeout": 60, "headers": self.headers} | options)
+        return httpx.get(self.url + path, **{"timeout": PATIENCE_MS / 1000, "headers": self.headers} | options)
 
     def workers(self) -> list[int]:
         """Return the processes of the models; not the one in which Python's multiprocessing tracks resources."""

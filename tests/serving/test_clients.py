@@ -54,8 +54,9 @@ def test_hugging_face_embeds(online: None, server: Server, expected: list[Any]) 
     # An address without a path, as for a dedicated endpoint.
     bare = InferenceClient(server.url, token=server.token)
     assert np.abs(bare.feature_extraction(TEXTS[2], normalize=True)[0] - expected[2]).max() <= TOLERANCE
-    assert bare.health_check()
-    assert bare.get_endpoint_info()["model_id"] == "embedder"
+    endpoint = InferenceClient(server.url, provider="hf-inference", token=server.token)
+    assert endpoint.health_check()
+    assert endpoint.get_endpoint_info()["model_id"] == "embedder"
 
 
 def test_hugging_face_classifies(online: None, server: Server, folders: dict[str, Path]) -> None:

@@ -33,23 +33,26 @@ PATIENCE_MS = 300_000
 NAMES = {"id2label": {0: "bad", 1: "good", 2: "so-so"}, "label2id": {"bad": 0, "good": 1, "so-so": 2}}
 
 
-def save_model(tokenizer: Any, folder: Path, auto_class: Any, **config: Any) -> Path:
-    """Save a tiny converted model and its tokenizer, and return its folder."""
+def save_model(
+    tokenizer: Any, folder: Path, auto_class: Any, exits: dict[str, int] | None = None, **config: Any
+) -> Path:
+    """Save a tiny converted model and its tokenizer, and return its folder. exits: options of its table."""
     dense = make_model("bert", auto_class, vocab_size=len(tokenizer), **config)
-    table = hashee.ExitTable.by_frequency(tokenizer, TEXTS, num_layers=4, progress=False)
+    options: dict[str, Any] = {"num_layers": 4, "progress": False, **(exits or {})}
+    table = hashee.ExitTable.by_frequency(tokenizer, TEXTS, **options)
     hashee.convert(dense, table, tokenizer=tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def save_embedder(tokenizer: Any, folder: Path, **config: Any) -> Path:
+def save_embedder(tokenizer: Any, folder: Path) -> Path:
     """Save a tiny encoder without a head."""
-    return save_model(tokenizer, folder, AutoModel, **config)
+    return save_model(tokenizer, folder, AutoModel)
 
 
-def save_classifier(tokenizer: Any, folder: Path, **config: Any) -> Path:
-    """Save a tiny classifier of three labels."""
-    return save_model(tokenizer, folder, AutoModelForSequenceClassification, **NAMES, **config)
+def save_classifier(tokenizer: Any, folder: Path, **exits: int) -> Path:
+    """Save a tiny classifier of three labels. exits: options of its table."""
+    return save_model(tokenizer, folder, AutoModelForSequenceClassification, exits, **NAMES)
 
 
 def save_reranker(tokenizer: Any, folder: Path) -> Path:

@@ -37,7 +37,7 @@ def test_openai_embeds(server: Server, expected: list[Any]) -> None:
     as_floats = client.embeddings.create(model="embedder", input=TEXTS[0], encoding_format="float")
     assert np.abs(np.array(as_floats.data[0].embedding) - expected[0]).max() <= TOLERANCE
     assert answer.usage.prompt_tokens > as_floats.usage.prompt_tokens > 0
-    assert [model.id for model in client.models.list()] == ["embedder", "classifier", "reranker"]
+    assert [model.id for model in client.models.list()] == ["embedder", "reranker", "classifier", "classifier-early"]
 
 
 def test_openai_is_told_what_is_wrong(server: Server) -> None:

@@ -27,6 +27,14 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
+def wait(part: Any) -> Any:
+    """Return what waits for a part of the page; the page forbids to evaluate expressions, as other ways would."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)
+    return expect(part)
+
+
 def opened_page(browser: Any, server: Server, **options: Any) -> Any:
     """Return the page after its first answer; whatever it writes to the console as an error fails the test."""
     tab = browser.new_page(**options)
@@ -36,12 +44,12 @@ def opened_page(browser: Any, server: Server, **options: Any) -> Any:
     tab.goto(server.url)
     tab.fill("#token", str(server.token))
     tab.press("#token", "Enter")
-    tab.wait_for_function("document.body.dataset.done")
+    wait(tab.locator("body")).to_have_attribute("data-done", re.compile("."))
     return tab
 
 
 def test_the_page_names_no_other_address_and_the_server_forbids_it(server: Server) -> None:
-    answer = httpx.get(server.url, timeout=60)
+    answer = httpx.get(server.url, timeout=300)
     assert answer.text == page()
     assert not re.search(r"https?://|src=|@import|url\(", page())
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -52,7 +60,8 @@ def test_tokens_cost_and_answers_are_those_of_the_server(browser: Any, server: S
     tab.select_option("#model", "classifier")
     tab.fill("#text", TEXT)
     expected = server.post("/explain", {"inputs": TEXT, "model": "classifier"}).json()
-    tab.wait_for_function(f"document.querySelectorAll('#tokens .token').length == {len(expected['tokens'])}")
+    wait(tab.locator("#tokens .token")).to_have_count(len(expected["tokens"]))
+    wait(tab.locator("#answers h3")).to_have_text("classifier")
     shown = tab.eval_on_selector_all("#tokens .token", "all => all.map(each => each.textContent)")
     # The number stands beside the colour, which nobody has to see.
     assert shown == [
@@ -79,11 +88,29 @@ def test_queries_are_ranked_by_keyboard_alone(browser: Any, server: Server) -> N
     tab.keyboard.press("Tab")
     tab.keyboard.type("the cat\na great story\ndull")
     tab.keyboard.press("Control+Enter")
-    tab.wait_for_function("document.querySelectorAll('#answers tr').length == 3")
+    wait(tab.locator("#answers tr")).to_have_count(3)
     ranked = server.post("/rerank", {"query": "a good film", "texts": ["the cat", "a great story", "dull"]}).json()
     best = ["the cat", "a great story", "dull"][ranked[0]["index"]]
     assert tab.locator("#answers td").first.inner_text() == best
     assert tab.inner_text("#other-label") == "Documents, one a line"
+    tab.close()
+
+
+def test_the_slider_goes_through_the_tables_of_a_tradeoff(browser: Any, server: Server) -> None:
+    tab = opened_page(browser, server)
+    assert tab.inner_text("#slider-said") == "another model is chosen"
+    tab.select_option("#model", "classifier")
+    tab.fill("#text", TEXT)
+    seen = []
+    for name, said in (("classifier", "2.0x (classifier)"), ("classifier-early", "3.3x (classifier-early)")):
+        cost = server.post("/explain", {"inputs": TEXT, "model": name}).json()["cost"]
+        wait(tab.locator("#slider-said")).to_have_text(said)
+        wait(tab.locator("#cost-said")).to_contain_text(f"{cost['speedup']:.2f} times fewer")
+        wait(tab.locator("#answers h3")).to_have_text(name)
+        seen.append(tab.locator("#tokens .token").all_inner_texts())
+        tab.focus("#slider")
+        tab.keyboard.press("ArrowRight")
+    assert seen[0] != seen[1]
     tab.close()
 
 

@@ -48,7 +48,7 @@ def test_what_is_wrong_is_said_in_one_line(server: Server, path: str, body: Any,
 @pytest.mark.parametrize("path", PATHS)
 def test_what_is_no_json_or_no_text_is_refused(server: Server, path: str, body: bytes) -> None:
     headers = server.headers | {"Content-Type": "application/json"}
-    answer = httpx.post(server.url + path, content=body, headers=headers, timeout=60)
+    answer = httpx.post(server.url + path, content=body, headers=headers, timeout=300)
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.json()["error"]
 
@@ -56,17 +56,17 @@ def test_what_is_no_json_or_no_text_is_refused(server: Server, path: str, body: 
 def test_halves_of_characters_are_no_text_even_in_names(server: Server) -> None:
     headers = server.headers | {"Content-Type": "application/json"}
     for body in (b'{"inputs": "a \\ud800 b"}', b'{"inputs": "a", "model": "\\ud800"}'):
-        answer = httpx.post(f"{server.url}/embed", content=body, headers=headers, timeout=60)
+        answer = httpx.post(f"{server.url}/embed", content=body, headers=headers, timeout=300)
         assert answer.status_code in (404, 422), answer.text
 
 
 def test_large_bodies_are_refused_whether_announced_or_not(server: Server) -> None:
     body = json.dumps({"inputs": "a" * 3_000_000}).encode()
     headers = server.headers | {"Content-Type": "application/json"}
-    assert httpx.post(f"{server.url}/embed", content=body, headers=headers, timeout=60).status_code == 413
+    assert httpx.post(f"{server.url}/embed", content=body, headers=headers, timeout=300).status_code == 413
     parts = (body[start : start + 100_000] for start in range(0, len(body), 100_000))
     try:
-        status = httpx.post(f"{server.url}/embed", content=parts, headers=headers, timeout=60).status_code
+        status = httpx.post(f"{server.url}/embed", content=parts, headers=headers, timeout=300).status_code
     except httpx.WriteError:  # it may hang up before all of it is sent
         status = 413
     assert status == 413
@@ -130,7 +130,7 @@ def test_no_body_makes_the_server_fail(server: Server, path: str, body: Any) -> 
         assert said and "\n" not in said and len(said) <= 600
 
 
-CLIENT = httpx.Client(timeout=60)
+CLIENT = httpx.Client(timeout=300)
 
 
 def test_the_openapi_document_names_every_endpoint(server: Server) -> None:

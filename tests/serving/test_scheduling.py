@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from running import TEXTS, offline, save_model
+from transformers import AutoModelForSequenceClassification
 
 import hashee
+from architectures import make_model
 from hashee.errors import HasheeError, InputError, UnsupportedModel
 from hashee.serving.answers import sequences
 from hashee.serving.check import read_mix, report
 from hashee.serving.choosing import BatchBudget, Cost, choose_batch
 from hashee.serving.metrics import Metrics
 from hashee.serving.models import settings_of
-from hashee.serving.served import pooling_of
+from hashee.serving.served import open_served, pooling_of
 from hashee.serving.service import Services
 from hashee.serving.settings import ModelSettings, ServeSettings, check_names
 from hashee.serving.throughput import Throughput
@@ -111,6 +114,22 @@ def test_a_folder_that_cannot_be_opened_is_one_line(folders: dict[str, Path], tm
     (damaged / "model.safetensors").write_bytes(b"x")
     with pytest.raises(HasheeError):
         asyncio.run(Services([ModelSettings(damaged)], ServeSettings(), Metrics()).start())
+
+
+def test_dense_models_are_run_by_transformers_and_cost_their_full_depth(tokenizer: Any, tmp_path: Path) -> None:
+    dense = make_model("bert", AutoModelForSequenceClassification, vocab_size=len(tokenizer))
+    dense.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    settings = ModelSettings(tmp_path, dense=True)
+    model = open_model(settings)
+    served = open_served(settings).with_process(model.opened)
+    texts = served.tokenize(TEXTS, truncate=False)
+    for text, words in zip(texts, TEXTS, strict=True):
+        done = model.run(Job(0, {name: [column] for name, column in text.columns.items()}))
+        with torch.no_grad():
+            expected = dense(**tokenizer(words, return_tensors="pt")).logits[0].numpy()
+        assert np.abs(done.outputs[0] - expected).max() <= 1e-5
+        assert text.cost.macs == hashee.count_flops(dense, [words], tokenizer=tokenizer).full_depth_macs
 
 
 def test_addresses_that_others_reach_need_a_token() -> None:

@@ -97,17 +97,20 @@ class Services:
         """Whether every model can be run now."""
         return all(service.scheduler.ready for service in self.by_name.values())
 
-    def named(self, name: str | None, heads: Sequence[Head] = tuple(Head), what: str = "answer this") -> ModelService:
-        """Return the model that a request names or, if it names none, the first with one of these heads.
+    def named(self, name: str | None, heads: Sequence[Head] = (), what: str = "answer this") -> ModelService:
+        """Return the model that a request names or, if it names none, the first with the first head that there is.
 
-        what: the ability that is asked for, in messages.
+        heads: those that can answer; none for any. what: the ability that is asked for, in messages.
         """
         if name is not None and name not in self.by_name:
             raise UnknownModel(f"there is no model {shortened(name)!r} here; choose from {', '.join(self.by_name)}")
         candidates = [*self.by_name.values()] if name is None else [self.by_name[name]]
-        for service in candidates:
-            if service.model.head in heads:
-                return service
+        if not heads:
+            return candidates[0]
+        for head in heads:
+            for service in candidates:
+                if service.model.head is head:
+                    return service
         tried = candidates[0].model
         raise WrongHead(
             f"{tried.name} is {_WITH_ARTICLE[tried.head]} model, which does not {what}; see /info for what it answers"

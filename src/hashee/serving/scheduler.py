@@ -95,7 +95,7 @@ class Scheduler:
         self._stalls: dict[int, asyncio.TimerHandle] = {}
         self._load = 0
         self._running_macs = 0
-        self._measured = False
+        self._calibrated = 0.0
         self._most: float = settings.max_queue_macs or math.inf
         self._numbers = 0
         self._failures = 0
@@ -129,7 +129,7 @@ class Scheduler:
     async def calibrate(self) -> None:
         """Measure how fast the model is, which sets its batches and, unless that is given, the queue's length."""
         self.throughput = await self.measure()
-        self._measured = True
+        self._calibrated = self.throughput.macs_per_second
         if self._settings.max_queue_macs is None:
             self._most = self.throughput.macs_per_second * QUEUE_SECONDS
 
@@ -207,9 +207,11 @@ class Scheduler:
         return self._settings.max_latency_ms / 1000 / _BATCHES_IN_LATENCY
 
     def _budget(self) -> BatchBudget:
-        if not self._measured:
+        if not self._calibrated:
             return BatchBudget(math.inf)
-        return BatchBudget(self.throughput.macs_per_second * self._batch_seconds)
+        # Small batches are slow ones: if only they were measured, batches would become smaller and smaller.
+        rate = max(self.throughput.macs_per_second, self._calibrated / 2)
+        return BatchBudget(rate * self._batch_seconds)
 
     def _dispatch(self) -> None:
         """Send batches: one that the worker runs and, if it is a full one, the next, so that it never idles."""
@@ -284,7 +286,7 @@ class Scheduler:
         batch = self._running.pop(done.number)
         macs = sum(each.text.cost.macs for each in batch)
         self._running_macs -= macs
-        if self._measured:
+        if self._calibrated:
             self.throughput.add(macs, done.seconds, len(batch))
         for waiting, output in zip(batch, done.outputs, strict=True):
             self._load -= waiting.text.cost.macs

@@ -25,6 +25,7 @@ ROOMS = (
     "evaluation",
     "bench",
     "study",
+    "serving",
     "cli",
 )
 """Lower rooms first; a module may import only from its own room or lower ones. `shared` is the package's root."""

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from hashee.cost.threads import THREAD_VARIABLES
 from hashee.errors import HasheeError
 
 SCRIPT = Path(__file__).with_name("worker.py")
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 LOG_TAIL = 3
 
 

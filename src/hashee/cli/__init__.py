@@ -76,6 +76,11 @@ COMMANDS = (
         "Summarize every document of a file with a seq2seq model, as lines of JSON.",
     ),
     DeferredCommand(
+        "serve",
+        "hashee.cli.serve:serve",
+        "Serve models over HTTP to clients of OpenAI, Hugging Face and text-embeddings-inference.",
+    ),
+    DeferredCommand(
         "flops",
         "hashee.cli.flops:flops",
         "Count what texts cost: the paper's count, the executed count and full depth.",

@@ -28,6 +28,8 @@ class TextTokenizer:
     """Whether to return token types, for families that have them."""
     offsets: bool = False
     """Whether to return where each token begins and ends in its text; only fast tokenizers know."""
+    special_tokens: bool = True
+    """Whether special tokens are added, as models read them."""
     target: bool = False
     """Whether the texts are to be written by the model: some tokenizers (Marian's) cut those otherwise."""
 
@@ -49,6 +51,7 @@ class TextTokenizer:
                 **read,
                 truncation=self.max_length is not None,
                 max_length=self.max_length,
+                add_special_tokens=self.special_tokens,
                 return_attention_mask=False,
                 # Some tokenizers (ALBERT's) leave the types out even where the model was trained with them.
                 return_token_type_ids=self.token_types,

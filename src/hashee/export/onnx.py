@@ -55,6 +55,8 @@ def export_onnx(
         model.config.save_pretrained(draft)
         if tokenizer is not None:
             tokenizer.save_pretrained(draft)
+        # It is inside the graph as well, but from here the cost of a text can be counted without a runtime.
+        model.exit_table.save(draft)
         _compare(model, network, draft / GRAPH)
         write_description(draft, _describe(model, network, tokenizer))
     return folder

@@ -89,13 +89,14 @@ class ExportedModel(ABC):
         """Yield the output of each text in order, as `predict` of the model in torch does."""
         if tokenizer is not None and tokenizer is not self._tokenizer:
             check_exported_tokenizer(tokenizer, self.description)
-        return predict(self._scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+        return predict(self.scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
 
     def predict_batch(self, texts: Sequence[Text], *, batching: Batching | None = None) -> list[npt.NDArray[Any]]:
         """Return what `predict` yields for a list of texts or pairs, without a thread or progress bar of its own."""
-        return predict_batch(self._scorer(), texts, self.tokenizer, batching or Batching())
+        return predict_batch(self.scorer(), texts, self.tokenizer, batching or Batching())
 
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
+        """Return what runs batches of this model, and what must be known to make them."""
         padding_id = self.description["padding_id"]
         return Scorer(
             run=lambda arrays: np.asarray(main_output(self(**arrays))),

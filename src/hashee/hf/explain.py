@@ -60,8 +60,19 @@ class Explanation:
         yield Text(self.summary(), style="italic")
 
 
-def explain(config: Any, table: ExitTable, tokenizer: Any, text: str, text_pair: str | None = None) -> Explanation:
-    """Tokenize a text and look its exits up in a table; `config` is that of the model, converted or not."""
+def explain(
+    config: Any,
+    table: ExitTable,
+    tokenizer: Any,
+    text: str,
+    text_pair: str | None = None,
+    *,
+    reads_first_row: bool = False,
+) -> Explanation:
+    """Tokenize a text and look its exits up in a table; `config` is that of the model, converted or not.
+
+    reads_first_row: whether the head reads the first position only, which a config does not tell.
+    """
     (ids,) = TextTokenizer(tokenizer)([text if text_pair is None else (text, text_pair)])["input_ids"]
     max_length = adapter_for(config).max_length(config)
     if len(ids) > max_length:
@@ -72,5 +83,5 @@ def explain(config: Any, table: ExitTable, tokenizer: Any, text: str, text_pair:
         token_ids=tuple(ids),
         exit_layers=tuple(table.exit_layers[ids].tolist()),
         num_layers=table.num_layers,
-        cost=count_flops(config, [ids], table),
+        cost=count_flops(config, [ids], table, reads_first_row=reads_first_row),
     )

@@ -184,13 +184,14 @@ class HashedModel(Host):  # type: ignore[misc]
         and (tokens, labels) for its tokens; states (tokens, width) of a model without a head. Texts are cut at the
         model's length. Memory is bounded by `batching`, so a million lines may pass through.
         """
-        return predict(self._scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
+        return predict(self.scorer(), texts, tokenizer or self.tokenizer, batching or Batching(), progress)
 
     def predict_batch(self, texts: Sequence[Text], *, batching: Batching | None = None) -> list[NDArray[Any]]:
         """Return what `predict` yields for a list of texts or pairs, without a thread or progress bar of its own."""
-        return predict_batch(self._scorer(), texts, self.tokenizer, batching or Batching())
+        return predict_batch(self.scorer(), texts, self.tokenizer, batching or Batching())
 
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
+        """Return what runs batches of this model, and what must be known to make them."""
         if self.config.is_encoder_decoder or self.config.hashee["table"] is None:
             raise UnsupportedModel(f"{type(self).__name__} writes text; call generate() instead of predict()")
         self.eval()

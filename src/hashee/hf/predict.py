@@ -1,6 +1,6 @@
 """Scoring any number of texts: tokenized in bulk, batched by cost, outputs in the order of the texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from hashee.data.batching import Batching, Integers, make_batches, padded_inputs
+from hashee.data.batching import Batching, IdRow, Integers, make_batches, padded_inputs
 from hashee.data.texts import Text, read_texts
 from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import InputError
@@ -75,7 +75,7 @@ def _run_window(scorer: Scorer, window: _Window, tokenizer: Any, report: Callabl
     """Return the outputs for the texts of a window in order. report: called with the number of texts of each batch."""
     outputs: list[NDArray[Any]] = [np.empty(0)] * len(window)
     for batch in window.batches:
-        for index, output in zip(batch, _run(scorer, window, batch, tokenizer), strict=True):
+        for index, output in zip(batch, run_batch(scorer, window.columns, batch, tokenizer.pad_token_id), strict=True):
             outputs[index] = output
         report(len(batch))
     return outputs
@@ -91,10 +91,15 @@ def _windows(texts: Iterator[Text], scorer: Scorer, tokenizer: Any, batching: Ba
         yield _Window(columns, make_batches(columns["input_ids"], scorer.exit_layers, batching))
 
 
-def _run(scorer: Scorer, window: _Window, batch: list[int], tokenizer: Any) -> list[NDArray[Any]]:
-    """Return the outputs of one batch, without those at padding positions."""
-    outputs = scorer.run(padded_inputs(window.columns, batch, tokenizer.pad_token_id))
-    lengths = [len(window.columns["input_ids"][index]) for index in batch]
+def run_batch(
+    scorer: Scorer, columns: Mapping[str, Sequence[IdRow]], batch: Sequence[int], pad_id: int | None
+) -> list[NDArray[Any]]:
+    """Return the outputs of one batch, without those at padding positions.
+
+    columns: `input_ids`, and `token_type_ids` where the model has them, of all texts. batch: indices of its texts.
+    """
+    outputs = scorer.run(padded_inputs(columns, batch, pad_id))
+    lengths = [len(columns["input_ids"][index]) for index in batch]
     return [output[:length] if output.ndim == 2 else output for output, length in zip(outputs, lengths, strict=True)]
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ class Static(ABC):
 
     name: str
     knob = "layers"
-    writes_text = False
+    writes_text: ClassVar[bool] = False
     """Whether it applies to models that write text too."""
 
     @abstractmethod

@@ -79,7 +79,7 @@ class DepthAdaptiveModel(ModelAround):
         """Save the model; the heads of all layers are its own."""
         self.model.save_pretrained(folder)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # it has overloads
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # torch overloads it
         """Return every tensor once: word embeddings are shared, and checkpoints hold no tensor twice."""
         found: dict[str, Any] = super().state_dict(*args, **kwargs)
         seen: set[int] = set()

@@ -48,7 +48,7 @@ class FitSettings:
     dev: Annotated[Path | None, "File to choose the best model by."] = None
     test: Annotated[Path | None, "File to evaluate the chosen model on."] = None
     kind: Annotated[str | None, "classification, multi-label, regression, tagging, summarization."] = None
-    metric: Annotated[str | None, "Metric to choose models by; default: the task's."] = None
+    metric: Annotated[str | None, "To choose by; default: the task's."] = None
     text_column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     label_column: Annotated[str | None, "Column of the label; several with commas."] = None

@@ -122,7 +122,7 @@ def main() -> None:
     _, after = offline(model, texts)
     used["offline"] = round(time.process_time() - start, 2)
     report = summary(outcome, options, (before, after)) | {"status": status, "server_died": died is not None}
-    # On a machine that others use as well, work for a second of processor time compares better than by the clock.
+    # On a machine that others use as well, a second of processor time compares better than one of the clock.
     report["cpu_seconds"] = used
     report["texts_per_cpu_second"] = {
         "worker": round(len(outcome.latencies) * options.each / max(used["worker"], 0.01), 1),

@@ -39,6 +39,12 @@ def test_batches_hold_the_oldest_text_and_stay_within_their_budget(costs: list[C
         assert sum(costs[index].tokens for index in chosen) <= tokens
 
 
+def test_overdue_texts_go_with_the_oldest_in_order_of_arrival() -> None:
+    costs = [Cost(10, 1), Cost(100, 9), Cost(10, 1), Cost(90, 9), Cost(10, 1)]
+    assert choose_batch(costs, BatchBudget(130), overdue=[1]) == [0, 1, 2, 4]
+    assert choose_batch(costs, BatchBudget(130), overdue=[1, 3]) == [0, 1]
+
+
 @given(COSTS)
 def test_all_waiting_texts_run_in_as_many_batches_as_it_takes(costs: list[Cost]) -> None:
     waiting, ran = list(enumerate(costs)), []

@@ -1,6 +1,6 @@
 """Which of the waiting texts run next: the oldest, and those that cost about as much, within a budget."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -21,26 +21,20 @@ class Cost:
     tokens: int
 
 
-def choose_batch(waiting: Sequence[Cost], budget: BatchBudget) -> list[int]:
+def choose_batch(waiting: Sequence[Cost], budget: BatchBudget, overdue: Collection[int] = ()) -> list[int]:
     """Return the indices of the texts to run, in order of arrival; `waiting` is in that order.
 
-    The oldest is always among them, so that none waits for ever. The others are its neighbours by cost: texts of one
-    length leave no empty slots.
+    First come the oldest and those that are overdue, as many as fit, so that none waits for long. The others cost about
+    as much as the oldest: texts of one length leave no empty slots.
     """
-    by_cost = sorted(range(len(waiting)), key=lambda index: waiting[index].macs)
-    low = high = by_cost.index(0)
-    macs, tokens = waiting[0].macs, waiting[0].tokens
-    while True:
-        neighbours = [place for place in (low - 1, high + 1) if 0 <= place < len(by_cost)]
-        fitting = [
-            place
-            for place in neighbours
-            if macs + waiting[by_cost[place]].macs <= budget.macs
-            and tokens + waiting[by_cost[place]].tokens <= budget.tokens
-        ]
-        if not fitting:
-            return sorted(by_cost[low : high + 1])
-        nearest = min(fitting, key=lambda place: abs(waiting[by_cost[place]].macs - waiting[0].macs))
-        low, high = min(low, nearest), max(high, nearest)
-        macs += waiting[by_cost[nearest]].macs
-        tokens += waiting[by_cost[nearest]].tokens
+    first = sorted({0, *overdue})
+    alike = sorted(set(range(len(waiting))) - set(first), key=lambda index: abs(waiting[index].macs - waiting[0].macs))
+    chosen: list[int] = []
+    macs = tokens = 0
+    for index in (*first, *alike):
+        macs += waiting[index].macs
+        tokens += waiting[index].tokens
+        if chosen and (macs > budget.macs or tokens > budget.tokens):
+            break
+        chosen.append(index)
+    return sorted(chosen)

@@ -27,6 +27,8 @@ _BATCHES_IN_LATENCY = 3
 """A request waits for the batch that runs, the one sent ahead, and its own."""
 _LOOK_AHEAD = 4
 """Batches' worth of waiting texts among which a batch is chosen."""
+_OVERTAKEN = 2
+"""Batches that may run later texts before one that costs otherwise."""
 _STALL_SECONDS = 10.0
 """A worker that is silent for so long, and for a request's deadline, is killed."""
 _LONGEST_PAUSE = 30.0
@@ -67,6 +69,8 @@ class WaitingText:
     """Its number in the request."""
     retried: bool = False
     """Whether a worker died while it ran."""
+    overtaken: int = 0
+    """Batches that ran later texts before it."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,6 @@ class Scheduler:
         self._load = 0
         self._running_macs = 0
         self._calibrated = 0.0
-        self._most: float = settings.max_queue_macs or math.inf
         self._numbers = 0
         self._failures = 0
         self._worker: WorkerProcess | None = None
@@ -116,8 +119,10 @@ class Scheduler:
 
     @property
     def most(self) -> float:
-        """Multiply-accumulates that may wait or run."""
-        return self._most
+        """Multiply-accumulates that may wait or run: as was asked for, or what the model runs in `QUEUE_SECONDS`."""
+        if self._settings.max_queue_macs is not None:
+            return self._settings.max_queue_macs
+        return self._rate * QUEUE_SECONDS if self._calibrated else math.inf
 
     async def open(self) -> None:
         """Start the worker and wait until it has opened the model; raise if the folder cannot be opened."""
@@ -130,8 +135,6 @@ class Scheduler:
         """Measure how fast the model is, which sets its batches and, unless that is given, the queue's length."""
         self.throughput = await self.measure()
         self._calibrated = self.throughput.macs_per_second
-        if self._settings.max_queue_macs is None:
-            self._most = self.throughput.macs_per_second * QUEUE_SECONDS
 
     def stop(self) -> None:
         """End the worker; what is not answered yet fails."""
@@ -143,12 +146,12 @@ class Scheduler:
 
     def check_room(self, macs: int) -> None:
         """Raise Overloaded if so much work does not fit in the queue; an empty queue takes any request."""
-        excess = self._load + macs - self._most
+        excess = self._load + macs - self.most
         if self._load and excess > 0:
             seconds = max(1, math.ceil(excess / self.throughput.macs_per_second))
             raise Overloaded(
                 f"the queue of {self.model.name} is full: {self._load:,} MACs wait, {macs:,} more exceed "
-                f"{int(self._most):,}; try again in {seconds} s",
+                f"{int(self.most):,}; try again in {seconds} s",
                 seconds,
             )
 
@@ -209,9 +212,15 @@ class Scheduler:
     def _budget(self) -> BatchBudget:
         if not self._calibrated:
             return BatchBudget(math.inf)
-        # Small batches are slow ones: if only they were measured, batches would become smaller and smaller.
-        rate = max(self.throughput.macs_per_second, self._calibrated / 2)
-        return BatchBudget(rate * self._batch_seconds)
+        return BatchBudget(self._rate * self._batch_seconds)
+
+    @property
+    def _rate(self) -> float:
+        """Multiply-accumulates per second that are counted on.
+
+        Small batches are slow ones: if only they were measured, batches would become smaller and smaller.
+        """
+        return max(self.throughput.macs_per_second, self._calibrated / 2)
 
     def _dispatch(self) -> None:
         """Send batches: one that the worker runs and, if it is a full one, the next, so that it never idles."""
@@ -222,14 +231,20 @@ class Scheduler:
             window = self._window(budget)
             if not window:
                 return
-            chosen = [0] if window[0].retried else choose_batch([each.text.cost for each in window], budget)
+            chosen = [0] if window[0].retried else self._chosen(window, budget)
             is_full = window[0].retried or len(chosen) < len(window)
             if self._running and not is_full:
                 self._waiting.extendleft(reversed(window))
                 return
             taken = set(chosen)
+            for index in range(chosen[-1]):
+                window[index].overtaken += 1
             self._waiting.extendleft(window[index] for index in reversed(range(len(window))) if index not in taken)
             self._send([window[index] for index in chosen], budget)
+
+    def _chosen(self, window: Sequence[WaitingText], budget: BatchBudget) -> list[int]:
+        overdue = [index for index, each in enumerate(window) if each.overtaken >= _OVERTAKEN]
+        return choose_batch([each.text.cost for each in window], budget, overdue)
 
     def _window(self, budget: BatchBudget) -> list[WaitingText]:
         """Take the oldest waiting texts out of the queue, as many as are worth choosing from."""
@@ -347,7 +362,7 @@ class Scheduler:
         return {
             "ready": self.ready,
             "queue_macs": self._load,
-            "max_queue_macs": int(self._most) if math.isfinite(self._most) else None,
+            "max_queue_macs": int(self.most) if math.isfinite(self.most) else None,
             "macs_per_second": int(self.throughput.macs_per_second),
             "texts_per_second": round(self.throughput.texts_per_second, 1),
             "restarts": self.restarts,

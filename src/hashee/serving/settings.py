@@ -24,7 +24,7 @@ class ServeSettings:
     allow_public: bool = False
     """Whether an address that other machines reach may be served without a token."""
     max_queue_macs: int | None = None
-    """Multiply-accumulates that may wait for a model; None: as many as it runs in `QUEUE_SECONDS`, as measured."""
+    """Multiply-accumulates that may wait for a model; None: what it runs in `QUEUE_SECONDS`, as measured."""
     max_latency_ms: float = 200.0
     """A request that finds no queue is answered within it: a batch takes at most a third of it."""
     deadline_ms: float = 30_000.0

@@ -9,6 +9,7 @@ answered. Client and server share the machine, so the client's own work lowers w
 
 import argparse
 import asyncio
+import base64
 import json
 import random
 import re
@@ -22,7 +23,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import psutil
 import torch
@@ -45,12 +45,13 @@ class Workload:
     texts: list[str]
     expected: list[Any]
     head: str
+    model: str
 
     def request(self, chosen: Sequence[int]) -> tuple[str, dict[str, Any]]:
         """Return path and body that ask for some texts."""
         texts = [self.texts[index] for index in chosen]
         if self.head == "embedding":
-            return "/embed", {"inputs": texts, "normalize": False, "truncate": True}
+            return "/v1/embeddings", {"model": self.model, "input": texts, "encoding_format": "base64"}
         if self.head == "reranker":
             return "/rerank", {"query": QUERY, "texts": texts, "raw_scores": True, "truncate": True}
         return "/predict", {"inputs": [[text] for text in texts], "raw_scores": True, "truncate": True}
@@ -59,7 +60,8 @@ class Workload:
         """Compare an answer with the offline outputs."""
         expected = np.array([self.expected[index] for index in chosen])
         if self.head == "embedding":
-            found = np.array(answer)
+            rows = [base64.b64decode(each["embedding"]) for each in answer["data"]]
+            found = np.array([np.frombuffer(row, "<f4") for row in rows])
         elif self.head == "reranker":
             found = np.array([[each["score"]] for each in sorted(answer, key=lambda each: each["index"])])
         else:
@@ -145,11 +147,12 @@ def offline(model: Any, texts: list[str]) -> tuple[Workload, float]:
     outputs = list(model.predict(asked, progress=False))
     seconds = time.perf_counter() - start
     if head == "embedding":
-        outputs = [states.mean(axis=0) for states in outputs]
+        means = [states.mean(axis=0) for states in outputs]
+        outputs = [mean / np.linalg.norm(mean) for mean in means]
     elif head == "classifier":
         order = np.argsort([str(model.config.id2label[number]) for number in range(model.config.num_labels)])
         outputs = [logits[order] for logits in outputs]
-    return Workload(texts, outputs, head), len(texts) / seconds
+    return Workload(texts, outputs, head, Path(model.config.name_or_path).absolute().name), len(texts) / seconds
 
 
 def cpu_seconds(server: int) -> dict[str, float]:
@@ -174,43 +177,76 @@ def address(server: "subprocess.Popen[str]") -> str:
 async def load(url: str, workload: Workload, pace: float, seconds: float, each: int) -> tuple[Outcome, Any]:
     """Send requests at a pace for some seconds, and wait for their answers."""
     outcome, chance = Outcome(), random.Random(0)
-    limits = httpx.Limits(max_connections=MOST_OPEN, max_keepalive_connections=MOST_OPEN)
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
-        open_now: set[asyncio.Task[None]] = set()
-        start = time.perf_counter()
-        sent = 0
-        while (now := time.perf_counter() - start) < seconds:
-            while sent < now * pace:
-                sent += 1
-                if len(open_now) >= MOST_OPEN:
-                    outcome.not_sent += 1
-                    continue
-                chosen = [chance.randrange(len(workload.texts)) for _ in range(each)]
-                task = asyncio.ensure_future(ask(client, workload, chosen, outcome))
-                open_now.add(task)
-                task.add_done_callback(open_now.discard)
-            await asyncio.sleep(0.001)
-        if open_now:
-            await asyncio.wait(open_now)
-        return outcome, (await client.get("/status")).json()["models"]
+    client = Client(url)
+    open_now: set[asyncio.Task[None]] = set()
+    start = time.perf_counter()
+    sent = 0
+    while (now := time.perf_counter() - start) < seconds:
+        while sent < now * pace:
+            sent += 1
+            if len(open_now) >= MOST_OPEN:
+                outcome.not_sent += 1
+                continue
+            chosen = [chance.randrange(len(workload.texts)) for _ in range(each)]
+            task = asyncio.ensure_future(ask(client, workload, chosen, outcome))
+            open_now.add(task)
+            task.add_done_callback(open_now.discard)
+        await asyncio.sleep(0.001)
+    if open_now:
+        await asyncio.wait(open_now)
+    _, _, status = await client.send("GET", "/status")
+    _, _, metrics = await client.send("GET", "/metrics")
+    lines = [line.split() for line in metrics.decode().splitlines() if not line.startswith("#")]
+    counts = {line[0].partition("{")[0].removeprefix("hashee_"): float(line[1]) for line in lines}
+    names = ("batch_texts_count", "batch_texts_sum", "run_seconds_total")
+    return outcome, {**json.loads(status)["models"][0], **{name: round(counts[name], 2) for name in names}}
 
 
-async def ask(client: httpx.AsyncClient, workload: Workload, chosen: Sequence[int], outcome: Outcome) -> None:
+class Client:
+    """As little of HTTP as it takes: a client that is slower than the server would measure itself."""
+
+    def __init__(self, url: str) -> None:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        self._address = (host.strip("[]"), int(port))
+        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+        """Send a request on a free connection, or a new one, and return status, headers and body."""
+        fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n"
+        while True:
+            was_free = bool(self._free)
+            reader, writer = self._free.pop() if was_free else await asyncio.open_connection(*self._address)
+            try:
+                writer.write(head.encode() + body)
+                lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+                answer = await reader.readexactly(int(headers["content-length"]))
+            except (OSError, asyncio.IncompleteReadError):
+                writer.close()
+                if was_free:
+                    continue  # the server closes connections that were idle
+                raise
+            self._free.append((reader, writer))
+            return int(lines[0].split()[1]), headers, answer
+
+
+async def ask(client: Client, workload: Workload, chosen: Sequence[int], outcome: Outcome) -> None:
     """Send one request and note what became of it."""
     path, body = workload.request(chosen)
     start = time.perf_counter()
     try:
-        answer = await client.post(path, json=body)
-    except httpx.HTTPError as error:
+        status, headers, answer = await client.send("POST", path, json.dumps(body).encode())
+    except (OSError, asyncio.IncompleteReadError) as error:
         outcome.statuses[type(error).__name__] += 1
         return
-    outcome.statuses[str(answer.status_code)] += 1
-    if answer.status_code == 200:
+    outcome.statuses[str(status)] += 1
+    if status == 200:
         outcome.latencies.append(time.perf_counter() - start)
-        outcome.in_server.append(float(answer.headers["x-total-time"]) / 1000)
-        outcome.wrong += not workload.is_right(chosen, answer.json())
-    elif answer.status_code == 429:
-        outcome.retry_after.append(int(answer.headers["Retry-After"]))
+        outcome.in_server.append(float(headers["x-total-time"]) / 1000)
+        outcome.wrong += not workload.is_right(chosen, json.loads(answer))
+    elif status == 429:
+        outcome.retry_after.append(int(headers["retry-after"]))
 
 
 def summary(outcome: Outcome, options: argparse.Namespace, offline_rates: tuple[float, float]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def own_names(tree: ast.AST) -> set[str]:
     """Return the private names that are defined here; overriding a foreign one does not make it ours."""
     own = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             own.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -82,6 +82,15 @@ def test_a_text_that_fails_fails_alone(tokenizer: Any, folders: dict[str, Path])
     assert np.abs(np.array(others) - offline(folders["classifier"], TEXTS)).max() <= 1e-5
 
 
+def test_int8_models_give_what_the_library_gives(tokenizer: Any, folders: dict[str, Path]) -> None:
+    model = open_model(ModelSettings(folders["classifier"], backend="int8"))
+    ids = [np.array(tokenizer(text)["input_ids"]) for text in TEXTS]
+    done = model.run(Job(0, {"input_ids": ids, "token_type_ids": [np.zeros_like(each) for each in ids]}))
+    expected = list(hashee.load(folders["classifier"], quantize="int8").predict(TEXTS, progress=False))
+    assert np.abs(np.array(done.outputs) - expected).max() <= 1e-4
+    assert np.abs(np.array(done.outputs) - offline(folders["classifier"], TEXTS)).max() > 1e-6
+
+
 def test_exported_models_are_served_at_the_same_cost_and_checked(folders: dict[str, Path], tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     from hashee.export import export_onnx

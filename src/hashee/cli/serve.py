@@ -28,7 +28,7 @@ class Pooling(StrEnum):
 
 def serve(
     models: Annotated[
-        list[Path] | None, typer.Argument(metavar="DIR [DIR ...]", help="Folders of converted or exported models.")
+        list[Path] | None, typer.Argument(metavar="DIR", help="Folders of converted or exported models.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for any free one.", min=0, max=65535)] = 8080,

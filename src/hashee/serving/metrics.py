@@ -35,6 +35,12 @@ class Metrics:
         self.texts = Counter("hashee_texts", "Texts that were run.", model, registry=registry)
         self.tokens = Counter("hashee_tokens", "Tokens that were run.", model, registry=registry)
         self.macs = Counter("hashee_macs", "Multiply-accumulates that were run.", model, registry=registry)
+        self.run_seconds = Counter(
+            "hashee_run_seconds",
+            "Time in which the model ran; the rest of the clock it waited.",
+            model,
+            registry=registry,
+        )
         self.exits = Counter("hashee_exits", "Tokens by exit layer.", ("model", "layer"), registry=registry)
         self.restarts = Counter(
             "hashee_worker_restarts", "Times that the process of a model died.", model, registry=registry
@@ -56,12 +62,13 @@ class ModelMetrics:
         self._metrics = metrics
         self._name = name
 
-    def ran(self, texts: Sequence[TokenizedText], macs: int, macs_per_second: float) -> None:
-        """Count a batch."""
+    def ran(self, texts: Sequence[TokenizedText], seconds: float, macs_per_second: float) -> None:
+        """Count a batch that ran for some seconds."""
         metrics, name = self._metrics, self._name
         metrics.texts.labels(name).inc(len(texts))
         metrics.tokens.labels(name).inc(sum(text.cost.tokens for text in texts))
-        metrics.macs.labels(name).inc(macs)
+        metrics.macs.labels(name).inc(sum(text.cost.macs for text in texts))
+        metrics.run_seconds.labels(name).inc(seconds)
         metrics.macs_per_second.labels(name).set(macs_per_second)
         for layer, tokens in enumerate(np.sum([text.exits for text in texts], axis=0).tolist()):
             if tokens:

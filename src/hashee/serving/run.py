@@ -16,6 +16,10 @@ _IDLE_SECONDS = 30
 """How long a connection without requests is kept."""
 
 
+_BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
+
 def serve(models: Sequence[ModelSettings], settings: ServeSettings, say: Callable[[str], None]) -> None:
     """Serve models until SIGTERM or Ctrl-C. say: called with lines for whoever started it."""
     if not models:
@@ -47,6 +51,8 @@ async def _serve(services: Services, listening: socket.socket, say: Callable[[st
             server_header=False,
         )
         host, port = listening.getsockname()[:2]
+        # From here on connections are accepted, if only into the backlog.
+        listening.listen(_BACKLOG)
         say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
         await uvicorn.Server(config).serve(sockets=[listening])
     finally:

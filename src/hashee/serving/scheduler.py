@@ -309,7 +309,7 @@ class Scheduler:
                 waiting.submission.fail(ModelFailed(f"text {waiting.place} cannot be computed: {output}"))
             else:
                 waiting.submission.settle(waiting.place, output)
-        self._metrics.ran([each.text for each in batch], macs, self.throughput.macs_per_second)
+        self._metrics.ran([each.text for each in batch], done.seconds, self.throughput.macs_per_second)
         self._metrics.queue_macs.set(self._load)
         self._dispatch()
 

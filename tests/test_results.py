@@ -8,8 +8,8 @@ from types import ModuleType
 ROOT = Path(__file__).parents[1]
 
 
-def results_table() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results_table", ROOT / "benchmarks" / "results_table.py")
+def benchmark(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -18,7 +18,12 @@ def results_table() -> ModuleType:
 
 def test_the_page_of_results_shows_the_files() -> None:
     page = (ROOT / "docs" / "earlier_results.md").read_text(encoding="utf-8")
-    assert results_table().figures() in page, "run benchmarks/results_table.py"
+    assert benchmark("results_table").figures() in page, "run benchmarks/results_table.py"
+
+
+def test_readme_and_results_show_what_the_study_found() -> None:
+    for name, part in benchmark("study_pages").pages().items():
+        assert part in (ROOT / name).read_text(encoding="utf-8"), f"{name}: run benchmarks/study_pages.py"
 
 
 def test_result_files_say_what_was_run() -> None:

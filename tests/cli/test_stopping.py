@@ -18,12 +18,12 @@ from architectures import make_model
 WORKING = """
 import os, pathlib, sys, time
 import hashee.hf.predict
-run = hashee.hf.predict._run
+run = hashee.hf.predict.run_batch
 def slowly(*arguments):
     pathlib.Path(os.environ["BEGUN"]).touch()
     time.sleep(0.02)
     return run(*arguments)
-hashee.hf.predict._run = slowly
+hashee.hf.predict.run_batch = slowly
 from hashee.cli import main
 main()
 """

@@ -1,7 +1,7 @@
 """A tagger with a classifier of words after every layer, for token-level difficulty."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from hashee.export.loading import load
 from hashee.study.multi_exit import EXITS, MultiExitModel, head_dropout
 from hashee.study.objectives import ExitLosses
 from hashee.training.evaluation import for_each_example, scores
-from hashee.training.objective import Objective, TargetLoss
-from hashee.training.outputs import Batch, Need, Outputs
+from hashee.training.objective import TargetLoss
 from hashee.training.stages import Fit, Lesson
 
 
@@ -34,24 +33,6 @@ class WordClassifier(nn.Module):
         """Return the logits of all tokens: (sequences, longest, labels)."""
         logits: Tensor = self.out(self.dropout(state.unpacked()))
         return logits
-
-
-@dataclass(frozen=True)
-class OfWords:
-    """An objective of the logits of tagged words, where a model gives those of all tokens."""
-
-    each: Objective
-
-    @property
-    def needs(self) -> Need:
-        """What the objective needs."""
-        return self.each.needs
-
-    def __call__(self, outputs: Outputs, batch: Batch, teacher_outputs: Outputs | None = None) -> Tensor:
-        """Return the summed loss of a batch."""
-        assert batch.words is not None  # words are tagged
-        words = outputs.logits.flatten(0, 1).index_select(0, batch.words)
-        return self.each(replace(outputs, logits=words), batch, teacher_outputs)
 
 
 def token_exits(model: Any) -> MultiExitModel:
@@ -72,7 +53,7 @@ def train_token_exits(fit: Fit, folder: Path) -> MultiExitModel:
     """Train encoder and classifiers together on tags, and return the best on dev by the mean over all layers."""
     torch.manual_seed(fit.settings.seed)
     exits = token_exits(fit.backbone.packed(fit.backbone.load(fit.settings.seed)))
-    objective = ExitLosses(OfWords(TargetLoss(type_of(fit.data.task))))
+    objective = ExitLosses(TargetLoss(type_of(fit.data.task)))
     job = fit.job("token exits", exits, Lesson(objective, fit.train))
     fit.train_into(folder, replace(job, dev_metrics=_mean_over_layers(fit)))
     return open_token_exits(folder).to(fit.processes.device)

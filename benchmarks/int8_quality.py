@@ -23,7 +23,8 @@ from hashee import ExitTable, convert
 from hashee.cost.machine import describe_machine
 from hashee.data.texts import read_labelled, read_texts
 from hashee.embedded import minilm_folder
-from hashee.hf.quantize import Int8Linear, quantize
+from hashee.engine.int8 import Int8Linear
+from hashee.hf.quantize import quantize
 
 LAYERS = 6
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import hashee.engine.block
+from architectures import converted, make_exits, make_model
 from hashee.engine import native
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
@@ -46,3 +48,24 @@ def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     monkeypatch.setattr(hashee.engine.block, "attend_absorbed", call_absorbed)
     monkeypatch.setattr(native, "layers_", call_all)
     return ran
+
+
+def wide_model(exits: str = "random exits", seed: int = 0) -> Any:
+    """Return a model whose heads are wide enough for all of our int8 kernels, with weights of an ordinary size."""
+    sizes = {"hidden_size": 96, "num_attention_heads": 3, "intermediate_size": 208}
+    dense = make_model("bert", seed=seed, **sizes)
+    for parameter in dense.parameters():
+        parameter.data *= 1 if parameter.ndim == 1 else 0.3
+    return converted(dense, make_exits(exits, seed=seed))
+
+
+def states_of(model: Any, **inputs: Any) -> Tensor:
+    """Return the first output of a model in inference."""
+    with torch.inference_mode():
+        hidden: Tensor = model(**inputs)[0]
+    return hidden
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Return the norm of the difference relative to what is expected."""
+    return float((found - expected).norm() / expected.norm())

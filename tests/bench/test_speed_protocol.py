@@ -74,7 +74,11 @@ def rendered(rows: list[Row], width: int) -> str:
 def every_baseline() -> list[Row]:
     """Rows of all baselines that a user can meet in one table, with numbers as wide as they get."""
     rows = [row(baseline.name, 0.081, 0.09, 0.0713, macs=10**10) for baseline in select("minilm", False)]
-    return [replace(each, dtype="float32", max_difference=1e-6) for each in add_ratios(rows, REFERENCE)]
+    return [
+        replace(each, dtype=dtype, max_difference=1e-6, agreement=0.9987 if dtype == "int8" else None)
+        for each in add_ratios(rows, REFERENCE)
+        for dtype in ["int8" if "int8" in each.name else "float32"]
+    ]
 
 
 def test_table_shows_skipped_baselines_with_the_reason() -> None:
@@ -95,6 +99,17 @@ def test_names_and_numbers_are_whole_at_every_width(width: int) -> None:
     assert all(word in shown.replace("\n", " ").split() for word in ("tokens,", "length-sorted", "rounds"))
 
 
+def test_rows_are_grouped_by_precision_and_int8_shows_what_it_costs_in_quality() -> None:
+    lines = rendered(every_baseline(), 80).splitlines()
+    at = {line.strip("│ ").split("│")[0].strip(): number for number, line in enumerate(lines) if line.startswith("│")}
+    (border,) = (number for number, line in enumerate(lines) if line.startswith("├"))
+    assert all((number > border) == ("int8" in name) for name, number in at.items())
+    assert all(("0.9987" in lines[number]) == ("int8" in name) for name, number in at.items())
+    assert any("mean cosine" in line for line in lines) and "groups by precision: float32, int8" in lines
+    # Without int8 there is nothing to agree.
+    assert "agrees" not in rendered([row for row in every_baseline() if row.dtype == "float32"], 80)
+
+
 def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_it_leaves_out() -> None:
     wide, narrow = rendered(every_baseline(), 160), rendered(every_baseline(), 80)
     assert "no room" not in wide
@@ -103,7 +118,7 @@ def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_it_leaves_
     for column in COLUMNS:
         assert f" {column.header} " in wide
         assert (column.header in header) != (column.header in left_out), column.header
-    assert all(column in header for column in ("texts/s", "ratio", "of rounds", "layers"))
+    assert all(column in header for column in ("texts/s", "ratio", "agrees", "of rounds", "layers"))
 
 
 def test_plot_is_written(tmp_path: Path) -> None:

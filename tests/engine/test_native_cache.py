@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from hashee.engine import native
 from hashee.engine.native import compiler
+from hashee.engine.native.variants import VARIANTS
 
 pytestmark = pytest.mark.skipif(
     native.library() is None or not shutil.which("gcc"), reason="no compiler or no AVX2: everything runs in torch"
@@ -48,9 +49,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # Optimizing takes most of the time.
     monkeypatch.setenv("CC", str(make_compiler(tmp_path, 'exec gcc $(echo "$@" | sed s/-O3/-O0/)')))
-    native.library.cache_clear()
+    native.kernels.cache_clear()
     yield tmp_path / "cache" / "hashee"
-    native.library.cache_clear()
+    native.kernels.cache_clear()
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def libraries(folder: Path) -> list[Path]:
 
 def reopen() -> None:
     """Open the library again, as another process would, and check that it works."""
-    native.library.cache_clear()
+    native.kernels.cache_clear()
     assert native.library() is not None
     rows, weight = torch.randn(2, 8), torch.randn(3, 8)
     assert torch.allclose(native.linear(rows, weight, None), F.linear(rows, weight), atol=1e-5)
@@ -311,11 +312,11 @@ def test_a_compiler_that_cannot_be_read_as_a_command(
 def test_a_change_of_any_source_means_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     included = {SOURCE.with_name(name) for name in re.findall(r'#include "(.*)"', SOURCE.read_text())}
     assert included == set(compiler.HEADERS)
-    keys = {compiler._key()}
+    keys = {compiler._key(VARIANTS[0])}
     for number, header in enumerate(compiler.HEADERS):
         changed = tmp_path / header.name
         changed.write_text(header.read_text() + "\n")
         others = (*compiler.HEADERS[:number], changed, *compiler.HEADERS[number + 1 :])
         monkeypatch.setattr(compiler, "HEADERS", others)
-        keys.add(compiler._key())
+        keys.add(compiler._key(VARIANTS[0]))
     assert len(keys) == 1 + len(included)

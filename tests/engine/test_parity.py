@@ -12,7 +12,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 import hashee.engine.block
 import hashee.engine.encoder
 import hashee.engine.fused
-import hashee.engine.linear
 import hashee.engine.plan
 from architectures import (
     FAMILIES,
@@ -84,8 +83,8 @@ def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -
 
 def forms(family: str) -> list[Any]:
     """Return every form of attention that a family has in inference, and how its layers are called."""
-    # The absorbed form supports neither a position bias nor rotary positions.
-    names = ("plain",) if family in ("mpnet", "modernbert", "t5") else ("plain", "absorbed")
+    # The absorbed form supports neither a position bias nor rotary positions nor scores of distances.
+    names = ("plain", "absorbed") if ADAPTERS[family].shape(make_config(family)).absorbable else ("plain",)
     calls = ("one by one", "in one call") if family in FUSED else ("one by one",)
     return [
         pytest.param(family, form, call, marks=[needs_kernels] if call == "in one call" else [])
@@ -124,9 +123,7 @@ def test_large_batches_run_in_parts(family: str, mask_kind: str, monkeypatch: py
 
     monkeypatch.setattr(hashee.engine.block, "_post_attention", counted)
     monkeypatch.setattr(hashee.engine.block, "SLICE", 7)
-    # Parts are still too large for the kernels of few rows.
-    for module in (hashee.engine.block, hashee.engine.fused, hashee.engine.linear):
-        monkeypatch.setattr(module, "MAX_ROWS", 1)
+    monkeypatch.setattr(hashee.engine.fused, "MAX_ROWS", 1)
     monkeypatch.setattr(hashee.engine.plan, "MAX_SLOTS", 10)
     with torch.no_grad():
         ours, theirs, _ = run_both(family, "random exits", mask_kind)
@@ -245,6 +242,7 @@ DROPOUTS = {
     "mbart": ("dropout", "attention_dropout", "activation_dropout"),
     "t5": ("dropout_rate",),
     "cpt": ("activation_dropout", "attention_dropout"),
+    "eurobert": ("attention_dropout",),
     "modernbert": ("attention_dropout", "embedding_dropout", "mlp_dropout"),
 }
 
@@ -340,7 +338,7 @@ def test_mutated_layers_are_caught(family: str, mutate: Any, monkeypatch: pytest
 def test_dropped_mask_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import hashee.engine.attention
 
-    monkeypatch.setattr(hashee.engine.attention, "_mask", lambda group, bias, query: None)
+    monkeypatch.setattr(hashee.engine.attention, "_mask", lambda group, bias: None)
     ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 

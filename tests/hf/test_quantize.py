@@ -1,6 +1,7 @@
 """int8 models answer nearly as float32 ones do, keep the exits, and say no where they would be wrong."""
 
 import copy
+import gc
 import pickle
 import sys
 from pathlib import Path
@@ -16,9 +17,13 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import hashee
 from architectures import FAMILIES, LAYERS, converted, make_exits, make_ids, make_mask, make_model, padded, targets
 from hashee.embedded import minilm_folder, rotten_tomatoes
+from hashee.engine import native
+from hashee.engine.int8 import STEPS, Int8Linear
+from hashee.engine.native import int8
 from hashee.errors import HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.export import export_onnx
-from hashee.hf.quantize import STEPS, Int8Linear, quantize
+from hashee.hf.quantize import quantize
+from which_kernels import relative_error, states_of
 
 pytestmark = pytest.mark.skipif(
     "fbgemm" not in torch.backends.quantized.supported_engines, reason="this processor has no int8 kernels"
@@ -40,67 +45,70 @@ def inputs_for(model: Any, kind: str = "right") -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, **targets(model, ids)}
 
 
-def states_of(model: Any, **inputs: Any) -> Tensor:
-    with torch.inference_mode():
-        hidden: Tensor = model(**inputs)[0]
-    return hidden
-
-
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
-
-
 def int8_names(model: Any) -> set[str]:
     return {name for name, module in model.hashed_encoder.named_modules() if isinstance(module, Int8Linear)}
 
 
-# One layer
+# One layer; with 48 outputs our kernels run it, with 40 torch's
+
+
+def row_steps(layer: Int8Linear) -> int:
+    return int8.steps() if layer.runs_in_kernels(make_rows()) else STEPS
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_layer_rounds_weights_and_rows_as_it_says(bias: bool) -> None:
-    linear, rows = make_linear(bias=bias), make_rows()
+@pytest.mark.parametrize("outputs", [40, 48])
+@pytest.mark.parametrize("count", [1, 3, 7, 100])
+def test_a_layer_rounds_weights_and_rows_as_it_says(bias: bool, outputs: int, count: int) -> None:
+    linear, rows = make_linear(bias=bias, outputs=outputs), make_rows(count)
+    steps = row_steps(Int8Linear(linear))
     step = linear.weight.abs().amax(1, keepdim=True) / STEPS
     weight = (linear.weight / step).round() * step
     least = rows.amin(1, keepdim=True)
     reach = rows.amax(1, keepdim=True) - least
-    rounded = ((rows - least) / reach * STEPS).round() / STEPS * reach + least
+    rounded = ((rows - least) / reach * steps).round() / steps * reach + least
     expected = nn.functional.linear(rounded.double(), weight.double(), linear.bias.double() if bias else None)
     assert relative_error(Int8Linear(linear)(rows), expected) <= 1e-5
     assert relative_error(Int8Linear(linear)(rows), linear(rows)) <= 0.02
 
 
-def test_the_kernel_does_not_overflow() -> None:
+@pytest.mark.parametrize("outputs", [8, 16])
+def test_the_kernel_does_not_overflow(outputs: int) -> None:
     # Two products of the largest steps are added in 16 bits on processors without VNNI.
-    linear = make_linear(256, 8)
+    linear = make_linear(256, outputs)
     linear.weight.fill_(1.0)
     rows = torch.ones(2, 256)
     rows[:, 0] = 0.0
     assert torch.allclose(Int8Linear(linear)(rows), linear(rows), rtol=1e-5)
 
 
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
-    layer, rows = Int8Linear(make_linear()), make_rows()
+@pytest.mark.parametrize("outputs", [40, 48])
+def test_a_row_does_not_depend_on_its_neighbours(outputs: int) -> None:
+    layer, rows = Int8Linear(make_linear(outputs=outputs)), make_rows()
     loud = torch.cat([rows, 1000 * make_rows(3)])
     assert torch.equal(layer(loud)[: len(rows)], layer(rows))
     for number in range(len(rows)):
         assert torch.equal(layer(rows[number : number + 1]), layer(rows)[number : number + 1])
 
 
-def test_rows_without_a_range() -> None:
-    linear = make_linear()
+@pytest.mark.parametrize("outputs", [40, 48])
+def test_rows_without_a_range(outputs: int) -> None:
+    linear = make_linear(outputs=outputs)
     layer = Int8Linear(linear)
     assert torch.equal(layer(torch.zeros(2, 48)), linear.bias.expand(2, -1))
     assert relative_error(layer(torch.full((2, 48), 3.0)), linear(torch.full((2, 48), 3.0))) <= 0.02
-    assert layer(torch.empty(0, 48)).shape == (0, 40)
-    assert layer(make_rows().index_fill(1, torch.tensor([5]), float("nan"))).isnan().all()
-    dead = make_linear()
+    assert layer(torch.empty(0, 48)).shape == (0, outputs)
+    for column in (0, 5, 47):
+        assert layer(make_rows().index_fill(1, torch.tensor([column]), float("nan"))).isnan().all()
+    dead = make_linear(outputs=outputs)
     dead.weight[3] = 0.0
     assert torch.equal(Int8Linear(dead)(make_rows())[:, 3], dead.bias[3].expand(6))
 
 
-def test_layers_are_copied_pickled_and_loaded() -> None:
-    layer, other, rows = Int8Linear(make_linear()), Int8Linear(make_linear(seed=1)), make_rows()
+@pytest.mark.parametrize("outputs", [40, 48])
+def test_layers_are_copied_pickled_and_loaded(outputs: int) -> None:
+    layer, other = (Int8Linear(make_linear(outputs=outputs, seed=seed)) for seed in (0, 1))
+    rows = make_rows()
     for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert torch.equal(copied(rows), layer(rows))
     assert not torch.equal(other(rows), layer(rows))
@@ -120,10 +128,20 @@ def test_the_engine_of_others_is_left_as_it_was() -> None:
         torch.backends.quantized.engine = before
 
 
-# Without torch's kernels
+@pytest.mark.skipif(not int8.available(), reason="no kernels of our own")
+def test_a_weight_is_in_memory_once() -> None:
+    layer = Int8Linear(make_linear(256, 256))
+    layer(make_rows(5, 256))
+    tensors = [value for value in vars(layer).values() if isinstance(value, Tensor)] + list(layer.buffers())
+    assert sum(tensor.nbytes for tensor in tensors) <= 256 * 256 + 4 * 4 * 256
+    assert layer._packed is None
+
+
+# Without kernels of our own, and without torch's
 
 
 def hide_kernels(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
     if how == "no operations":
         monkeypatch.setattr(torch.ops, "quantized", SimpleNamespace())
     elif how == "no quantized tensors":
@@ -131,7 +149,7 @@ def hide_kernels(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif how == "no engines":
         monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace())
     else:
-        monkeypatch.setattr(sys.modules["hashee.hf.quantize"], "ENGINE", "of another processor")
+        monkeypatch.setattr(sys.modules["hashee.engine.int8"], "ENGINE", "of another processor")
 
 
 WAYS_TO_BE_WITHOUT = ["no operations", "no quantized tensors", "no engines", "another processor"]
@@ -156,6 +174,7 @@ def test_a_model_answers_the_same_without_kernels(
 ) -> None:
     model = converted(make_model("bert"), make_exits("random exits"))
     inputs = inputs_for(model)
+    monkeypatch.setattr(native, "library", lambda: None)
     expected = states_of(quantize(model), **inputs)
     assert not caplog.text
     hide_kernels(how, monkeypatch)
@@ -286,6 +305,12 @@ def test_load_quantizes(minilm: Any, tmp_path: Path) -> None:
     answers, expected = (list(model.predict(texts, progress=False)) for model in (loaded, quantize(minilm)))
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(answers, expected, strict=True))
     assert not int8_names(hashee.load(tmp_path))
+    gc.collect()
+    before = {id(tensor) for tensor in gc.get_objects() if type(tensor) is nn.Parameter}
+    loaded = hashee.load(tmp_path, quantize="int8")
+    new = [tensor for tensor in gc.get_objects() if type(tensor) is nn.Parameter and id(tensor) not in before]
+    kept = {id(parameter) for parameter in loaded.parameters()}
+    assert new and {id(parameter) for parameter in new} <= kept  # no float weight of a layer outlives its int8 one
     with pytest.raises(HasheeError, match="unknown quantize 'int4'; choose int8"):
         hashee.load(tmp_path, quantize="int4")
     for backend in ("onnx", "openvino"):

@@ -108,6 +108,9 @@ class Row:
     max_difference: float | None = None
     """Largest difference of an output from `compared_with`, on the texts of a few batches."""
     compared_with: str | None = None
+    agreement: float | None = None
+    """Of int8 baselines: mean cosine of real MiniLM's outputs with those of `agrees_with`, in float32."""
+    agrees_with: str | None = None
     skipped: str | None = None
     """Why there are no numbers, if there are none."""
     workload: str = ""

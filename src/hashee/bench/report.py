@@ -33,13 +33,15 @@ def _number(name: str, form: str) -> Callable[[Row], str]:
 
 
 def _of_rounds(row: Row) -> str:
-    return "" if row.ratio_min is None else f"{row.ratio_min:.2f}-{row.ratio_max:.2f}"
+    return "" if row.ratio_min is None else f"{row.ratio_min:.3g}-{row.ratio_max:.3g}"
 
 
 NAME = Column("method", lambda row: row.name)
+AGREES = Column("agrees", _number("agreement", ".4f"))
 COLUMNS = (
     Column("texts/s", _number("texts_per_second", ",.1f")),
     Column("ratio", _number("ratio", ".2f")),
+    AGREES,
     Column("of rounds", _of_rounds),
     Column("layers", lambda row: str(row.depth)),
     Column("of peak", _number("utilisation", ".0%")),
@@ -53,19 +55,35 @@ COLUMNS = (
 
 
 def as_table(rows: Sequence[Row]) -> RenderableType:
-    """Return the rows of one batch size as a table, fastest last, and below it those that were skipped."""
-    measured = sorted((row for row in rows if row.texts_per_second), key=lambda row: row.texts_per_second or 0.0)
+    """Return the rows of one batch size as a table, by precision and speed, and below it those that were skipped."""
     skipped = [Text(f"skipped {row.name}: {row.skipped}") for row in rows if row.skipped]
+    # float32 first, which the others are compared with; the fastest of each precision last.
+    measured = sorted(
+        (row for row in rows if row.texts_per_second),
+        key=lambda row: (row.dtype != "float32", row.dtype, row.texts_per_second),
+    )
     if not measured:
         return Group(*skipped)
-    first = measured[0]
-    reference = "transformers training" if first.task == "training" else "transformers, full depth, length-sorted"
-    peak = Text(f"sgemm peak {first.sgemm_gflops:.1f} GFLOP/s; ratio: to {reference}")
-    notes = [Text(f"note: {first.note}")] if first.note else []
-    columns = (NAME, *COLUMNS)
+    columns = [column for column in (NAME, *COLUMNS) if column is not AGREES or any(map(column.shown, measured))]
     cells = [[column.shown(row) for column in columns] for row in measured]
-    table = WholeColumns([column.header for column in columns], cells, elsewhere="--json")
-    return Group(Text(title(first), style="bold"), table, peak, *notes, *skipped)
+    groups = [number for number in range(1, len(measured)) if measured[number].dtype != measured[number - 1].dtype]
+    table = WholeColumns([column.header for column in columns], cells, elsewhere="--json", groups=groups)
+    return Group(Text(title(measured[0]), style="bold"), table, *_footnotes(measured), *skipped)
+
+
+def _footnotes(rows: Sequence[Row]) -> list[Text]:
+    """Say what the columns mean."""
+    first = rows[0]
+    reference = "transformers training" if first.task == "training" else "transformers, full depth, length-sorted"
+    notes = [Text(f"sgemm peak {first.sgemm_gflops:.1f} GFLOP/s; ratio: to {reference}")]
+    types = list(dict.fromkeys(row.dtype for row in rows))
+    if len(types) > 1:
+        notes.append(Text(f"groups by precision: {', '.join(types)}"))
+    if any(row.agreement is not None for row in rows):
+        notes.append(Text("agrees: mean cosine of real MiniLM's outputs with the same in float32; 1 is the same"))
+    if first.note:
+        notes.append(Text(f"note: {first.note}"))
+    return notes
 
 
 def title(row: Row) -> str:

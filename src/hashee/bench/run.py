@@ -2,85 +2,31 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from hashee.bench.baselines import EXIT_LAYERS, REFERENCE, TRAINING_REFERENCE, Baseline, Outputs, select
-from hashee.bench.batches import TokenizedTexts, cut, draw
-from hashee.bench.cost import COSTS, Work
+from hashee.bench.baselines import EXIT_LAYERS, REFERENCE, TRAINING_REFERENCE, Baseline, select
+from hashee.bench.batches import draw
+from hashee.bench.cost import COSTS
+from hashee.bench.entries import ROUND_LIMIT, Entry, Setup, load, warm_up
 from hashee.bench.process import WorkerFailed, WorkerProcess
-from hashee.bench.protocol import Benchmark, ClockJob, Report, Row, Timing, add_ratios, fill_row
-from hashee.bench.workloads import Workload, load_workload, save_model
-from hashee.cost.machine import describe_machine, memory_mb
+from hashee.bench.protocol import Benchmark, Report, Row, Timing, add_ratios, fill_row
+from hashee.bench.quality import Agreement, QualityRun
+from hashee.bench.workloads import load_workload, save_model
+from hashee.cost.machine import describe_machine
 
 SGEMM_SIZE = 2048
 SGEMM_REPEATS = 3
-ROUND_LIMIT = 3600.0
 # Threads of some libraries spin on for a moment after their last batch.
 PAUSE = 0.05
 # float32 baselines of one model must agree; further apart they compute something else, whose speed means nothing.
 TOLERANCE = 1e-3
-# Below this share of free memory the machine would start to swap, and all clocks with it.
-FREE_MEMORY = 0.08
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all baselines of one batch size have in common."""
-
-    benchmark: Benchmark
-    workload: Workload
-    config: Any
-    batch_size: int
-    tokens: TokenizedTexts
-    folder: Path
-    modules: tuple[str, ...]
-
-    def job(self, baseline: Baseline) -> ClockJob:
-        """Return what the worker of a baseline is told."""
-        return ClockJob(
-            baseline=baseline.name,
-            depth=baseline.layers(self.config.num_hidden_layers),
-            order=baseline.order,
-            batch_size=self.batch_size,
-            threads=self.benchmark.threads,
-            texts=str(self.folder / "texts.json"),
-            model=str(self.folder.parent / "model"),
-            table=str(self.folder.parent / "table"),
-            artifacts=str(self.folder.parent),
-            modules=self.modules,
-        )
-
-    def work(self, baseline: Baseline) -> Work:
-        """Return what a baseline runs in one round."""
-        job = self.job(baseline)
-        batches = cut(self.tokens, self.batch_size, baseline.order)
-        return Work(self.config, job.depth, self.tokens, batches, self.workload.table)
-
-
-@dataclass
-class Entry:
-    """A baseline that takes part: its worker and what was measured so far, or why it was dropped."""
-
-    baseline: Baseline
-    worker: WorkerProcess | None = None
-    outputs: Outputs | None = None
-    seconds: list[float] = field(default_factory=list)
-    peak_memory_mb: float = 0.0
-    skipped: str | None = None
-
-    def drop(self, reason: str) -> None:
-        """Stop the worker and measure this baseline no further."""
-        self.skipped = reason
-        if self.worker is not None:
-            self.worker.stop()
 
 
 def run_benchmark(
@@ -97,6 +43,7 @@ def run_benchmark(
     report(f"reading texts of {benchmark.workload} and counting tokens", 0, 1)
     workload = load_workload(benchmark.workload, min(EXIT_LAYERS, config.num_hidden_layers))
     workload.table.save(folder / "table")
+    agreements = QualityRun(benchmark, workload, folder / "quality", modules).measure(baselines, report)
     for number, batch_size in enumerate(benchmark.batch_sizes):
         tokens = draw(workload.tokens, benchmark.texts or workload.texts, batch_size, benchmark.seed)
         own = folder / f"batch-{batch_size}"
@@ -109,7 +56,12 @@ def run_benchmark(
             which = f"batch {size}, " if sizes > 1 else ""
             report(f"{which}{what}", number * steps + done, sizes * steps)
 
-        yield measure(setup, baselines, overall, start)
+        yield [_with_agreement(row, agreements) for row in measure(setup, baselines, overall, start)]
+
+
+def _with_agreement(row: Row, agreements: Mapping[str, Agreement]) -> Row:
+    found = agreements.get(row.name)
+    return row if found is None else replace(row, agreement=found.value, agrees_with=found.reference)
 
 
 def measure(setup: Setup, baselines: Sequence[Baseline], report: Report, start: float) -> list[Row]:
@@ -172,51 +124,6 @@ def load_all(setup: Setup, entries: Sequence[Entry], stack: ExitStack, report: R
 
     with ThreadPoolExecutor(max_workers=setup.benchmark.threads) as pool:
         list(pool.map(load_depth, by_depth.values()))
-
-
-def load(setup: Setup, entry: Entry, stack: ExitStack, prepared: dict[str, str | None]) -> str | None:
-    """Prepare and load one baseline; return why that failed, if it did. prepared: outcome of what was made before."""
-    baseline, job = entry.baseline, setup.job(entry.baseline)
-    log = setup.folder / f"{baseline.name}.log"
-    reason = baseline.missing()
-    if reason is None and baseline.prepare is not None:
-        if baseline.prepare not in prepared:
-            prepared[baseline.prepare] = prepare(baseline, job, log)
-        reason = prepared[baseline.prepare]
-    if reason is not None:
-        return reason
-    entry.worker = WorkerProcess(baseline.name, job.threads, log, light=not baseline.needs_torch)
-    stack.callback(entry.worker.stop)
-    try:
-        entry.worker.ask("load", baseline.load_limit, job=job.to_dict())
-    except WorkerFailed as error:
-        return str(error)
-    return None
-
-
-def prepare(baseline: Baseline, job: ClockJob, log: Path) -> str | None:
-    """Make a baseline's shared files in a process that ends afterwards; return why that failed, if it did."""
-    try:
-        with WorkerProcess(baseline.name, job.threads, log.with_suffix(".prepare.log")) as worker:
-            worker.ask("prepare", ROUND_LIMIT, job=job.to_dict())
-    except WorkerFailed as error:
-        return f"cannot be prepared: {error}"
-    return None
-
-
-def warm_up(entry: Entry) -> None:
-    """Run one untimed round and keep its outputs."""
-    assert entry.worker is not None
-    try:
-        entry.worker.ask("first", entry.baseline.load_limit)
-        reply = entry.worker.ask("round", ROUND_LIMIT, outputs=True)
-    except WorkerFailed as error:
-        entry.drop(str(error))
-        return
-    entry.outputs = np.asarray(reply["outputs"], dtype=np.float32)
-    free, total = memory_mb("MemAvailable"), memory_mb("MemTotal")
-    if free is not None and total is not None and free < FREE_MEMORY * total:
-        entry.drop(f"memory ran short with it: {free:,.0f} MB left; run it alone with --baselines")
 
 
 def compare(entries: Sequence[Entry]) -> dict[str, tuple[float, str]]:

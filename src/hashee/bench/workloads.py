@@ -94,10 +94,10 @@ def save_bert_base(folder: Path) -> None:
     AutoModelForSequenceClassification.from_config(BertConfig()).save_pretrained(folder)
 
 
-def save_minilm(folder: Path) -> None:
+def save_minilm(folder: Path, labels: int = 2) -> None:
     """Save real MiniLM with a new classifier, so that its outputs are logits like the others'."""
     torch.manual_seed(0)
-    AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=2).save_pretrained(folder)
+    AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=labels).save_pretrained(folder)
 
 
 MODELS: dict[str, Callable[[Path], None]] = {"bert-base": save_bert_base, "minilm": save_minilm}

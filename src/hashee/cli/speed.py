@@ -35,9 +35,6 @@ def speed(  # typer makes an option of each
     seed: Annotated[int, typer.Option(help="Draws the texts and the order of the rounds.")] = 0,
 ) -> None:
     """Clock hashee and baselines side by side on the same texts, each in its own process, in interleaved rounds."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # ours says more
     benchmark = Benchmark(
         workload=workload,
         model=model,
@@ -58,13 +55,17 @@ def speed(  # typer makes an option of each
 
 def run(benchmark: Benchmark, json_file: Path | None, plot: Path | None, console: Console) -> list[Row]:
     """Run a benchmark, print each batch size as it is done, and write the reports."""
-    from hashee.bench.run import run_benchmark
-
     rows: list[Row] = []
     with (
         shown_progress(console, benchmark.budget_seconds) as report,
         tempfile.TemporaryDirectory(prefix="hashee-speed-") as folder,
     ):
+        # Imports of torch and transformers take seconds in which nothing would be shown.
+        from transformers.utils import logging
+
+        from hashee.bench.run import run_benchmark
+
+        logging.disable_progress_bar()  # ours says more
         for measured in run_benchmark(benchmark, Path(folder), report):
             console.print(as_table(measured))
             rows += measured

@@ -43,8 +43,12 @@ def memory_mb(field: str) -> float | None:
 
 def instruction_sets() -> str:
     """Return the vector instructions of the processor, such as `avx2 avx512f`; empty if the system does not say."""
-    found = (_cpu_field("flags") or _cpu_field("Features") or "").split()
-    return " ".join(name for name in INSTRUCTION_SETS if name in found)
+    return " ".join(filter(has_instructions, INSTRUCTION_SETS))
+
+
+def has_instructions(name: str) -> bool:
+    """Return whether the processor has an instruction set, as /proc/cpuinfo calls it; False where that is unknown."""
+    return name in (_cpu_field("flags") or _cpu_field("Features") or "").split()
 
 
 def _cpu_model() -> str:

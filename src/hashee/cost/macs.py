@@ -35,7 +35,25 @@ class AttentionSizes:
     """Of the states."""
     heads: int
     inner: int
-    """Width of queries, keys and values, all heads together; less than that of the states where heads were pruned."""
+    """Width of queries, all heads together; less than that of the states where heads were pruned."""
+    shared: int
+    """Width of keys, and of values; less than that of queries where several heads of these share one."""
+
+
+@dataclass(frozen=True)
+class DistanceShape:
+    """What sets the cost of scores between contents and relative positions (DeBERTa)."""
+
+    by_length: tuple[int, ...]
+    """How many embeddings of distances occur in a text of 0, 1, 2, ... tokens; longer texts have the last number."""
+    of_queries: bool
+    """Whether queries are multiplied with keys of distances (c2p)."""
+    of_keys: bool
+    """Whether keys are multiplied with queries of distances (p2c)."""
+
+    def distances(self, n: Counts) -> Counts:
+        """Return how many embeddings of distances occur in texts of n tokens. n: (texts,)"""
+        return np.asarray(self.by_length, dtype=np.int64)[np.minimum(n, len(self.by_length) - 1)]
 
 
 @dataclass(frozen=True)
@@ -62,12 +80,17 @@ class EncoderShape:
     """Heads that pruning has left in each layer; what is not listed: all of them."""
     head_width: int | None = None
     """Width of a head where that is not the width of the states divided by the heads (T5)."""
+    key_value_heads: int | None = None
+    """Heads of keys and values where several heads of queries share one (EuroBERT); None: as many as of queries."""
+    distances: DistanceShape | None = None
+    """Scores between contents and relative positions, if there are any."""
 
     def attention(self, layer: int) -> AttentionSizes:
         """Return the sizes of the attention of a layer, from 1."""
         heads = self.kept_heads[layer - 1] if 0 < layer <= len(self.kept_heads) else self.heads
         head_width = self.width // self.heads if self.head_width is None else self.head_width
-        return AttentionSizes(self.width, heads, heads * head_width)
+        shared = heads if self.key_value_heads is None else self.key_value_heads
+        return AttentionSizes(self.width, heads, heads * head_width, shared * head_width)
 
     def window(self, layer: int) -> int | None:
         """Return the window of a layer, from 1, or None."""
@@ -105,7 +128,7 @@ class LayerCost:
     active: int
     """Tokens that the layer updates."""
     projections: int
-    """Query, key, value and output projections."""
+    """Query, key, value and output projections, and those of relative positions."""
     attention: int
     """Scores and weighted sums: the matrix products of attention."""
     softmax: int
@@ -130,11 +153,13 @@ def layer_cost(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> LayerCo
     d, times = shape.width, shape.blocks_per_layer
     attention = shape.attention(layer)
     pairs = int((m * keys_read(shape, layer, n)).sum())
+    projected = (2 * m * attention.inner + 2 * n * attention.shared) * d
+    of_distances = distance_macs(shape, layer, n, m)
     return LayerCost(
         layer=layer,
         active=int(m.sum()),
-        projections=times * int((2 * m + 2 * n).sum()) * d * attention.inner,
-        attention=times * 2 * pairs * attention.inner,
+        projections=times * int((projected + of_distances.projections).sum()),
+        attention=times * (2 * pairs * attention.inner + int(of_distances.scores.sum())),
         softmax=times * 2 * pairs * attention.heads,
         norms=times * 4 * int(m.sum()) * d,
         feed_forward=times * int(m.sum()) * feed_forward_macs(shape),
@@ -152,19 +177,49 @@ def keys_read(shape: EncoderShape, layer: int, n: Counts) -> Counts:
     return n if window is None else np.asarray(band_length(n, window), dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class DistanceMacs:
+    """Multiply-accumulates of the relative positions of each text in one layer; (texts,) each."""
+
+    projections: Counts
+    scores: Counts
+
+    @property
+    def both(self) -> Counts:
+        """All of them."""
+        return self.projections + self.scores
+
+
+def distance_macs(shape: EncoderShape, layer: int, n: Counts, m: Counts) -> DistanceMacs:
+    """Count what a layer multiplies with relative positions, in texts of n tokens, m of them active. n, m: (texts,).
+
+    Distances are projected once for each text, those alone that occur in it, and n is 0 where none is needed.
+    """
+    part, sizes = shape.distances, shape.attention(layer)
+    if part is None:
+        return DistanceMacs(np.zeros_like(n), np.zeros_like(n))
+    distances = part.distances(n)
+    return DistanceMacs(
+        projections=(part.of_queries + part.of_keys) * distances * sizes.width * sizes.inner,
+        scores=(part.of_queries * m + part.of_keys * n) * distances * sizes.inner,
+    )
+
+
 def feed_forward_macs(shape: EncoderShape) -> int:
     """Return the multiply-accumulates of one row in the feed-forward's products; a gate is one product more."""
     return (3 if shape.gated else 2) * shape.width * shape.inner
 
 
-def absorbing_saves(projected: Any, active: Any, pairs: Any, sizes: AttentionSizes) -> Any:
+def absorbing_saves(projected: Any, active: Any, pairs: Any, sizes: AttentionSizes, product_cost: float = 1.0) -> Any:
     """Return how much cheaper the absorbed form of a layer is than the plain one; negative if it is dearer.
 
     projected: tokens that the plain form projects to keys and values; active: tokens that the layer updates; pairs:
-    of query and key. Numbers, or arrays with one entry per text.
+    of query and key. Numbers, or arrays with one entry per text. product_cost: time of a multiply-accumulate with a
+    weight, relative to one in float32.
     """
-    plain = 2 * projected * sizes.width * sizes.inner + 2 * pairs * sizes.inner
-    absorbed = FOLD_COST * 2 * active * sizes.width * sizes.inner + SCORE_COST * 2 * pairs * sizes.width * sizes.heads
+    plain = product_cost * 2 * projected * sizes.width * sizes.inner + 2 * pairs * sizes.inner
+    absorbed = product_cost * FOLD_COST * 2 * active * sizes.width * sizes.inner
+    absorbed = absorbed + SCORE_COST * 2 * pairs * sizes.width * sizes.heads
     return plain - absorbed
 
 
@@ -181,7 +236,9 @@ def paper_by_layer(shape: EncoderShape, n: Counts, m: Counts) -> Counts:
         sizes = shape.attention(layer)
         a, h = sizes.inner, sizes.heads
         rows = active * (2 * d * a + 4 * d + feed_forward_macs(shape))
-        columns.append(rows + 2 * keys * d * a + 2 * active * keys_read(shape, layer, keys) * (a + h))
+        attention = 2 * active * keys_read(shape, layer, keys) * (a + h)
+        distances = distance_macs(shape, layer, keys, active).both
+        columns.append(rows + 2 * keys * d * sizes.shared + attention + distances)
     return shape.blocks_per_layer * np.stack(columns, axis=1)
 
 
@@ -194,7 +251,7 @@ def executed_by_layer(shape: EncoderShape, n: Counts, m: Counts, reads_first_row
     """Count each layer of each text as the engine runs that text on its own on a CPU. Returns (texts, layers).
 
     That is the cheaper form of attention, without rows that are not read, the first layer's projections looked up where
-    the family allows it (of cached token types).
+    the family allows it (of cached token types), and those of relative positions kept from text to text.
 
     n: (texts,) tokens; m: (texts, layers + 1) tokens that each layer updates, entry 0 being all of them.
     """
@@ -214,9 +271,9 @@ def executed_by_layer(shape: EncoderShape, n: Counts, m: Counts, reads_first_row
         if looked_up:
             projected = np.zeros_like(keys)
         absorbed = (absorbing_saves(projected, active, keys * active, sizes) > 0) & shape.absorbable
-        keys_and_values = np.where(absorbed, 2 * active, 2 * projected) * d * a
+        keys_and_values = np.where(absorbed, 2 * active * a, 2 * projected * sizes.shared) * d
         attention = keys_read(shape, layer, keys) * active * np.where(absorbed, 2 * h * d + 2 * h, 2 * a + 2 * h)
         query_and_output = (1 if looked_up else 2) * d * a
         other = active * (query_and_output + 4 * d + feed_forward_macs(shape))
-        columns.append(keys_and_values + attention + other)
+        columns.append(keys_and_values + attention + other + distance_macs(shape, layer, keys, active).scores)
     return shape.blocks_per_layer * np.stack(columns, axis=1)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hashee.engine import native
 from hashee.engine.plan import AttentionLayout, Group, LayerPlan
+from hashee.engine.relative_attention import RelativeDistances, RelativeScores
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class Attention:
     dropout: float = 0.0
     bias: Tensor | None = None
     """(sequences, heads, longest, longest) added to the scores, in the order of slots."""
+    relative: RelativeScores | None = None
+    """What distances between contents add to the scores."""
+    shared_heads: int | None = None
+    """Heads of keys and values; None: as many as of queries, otherwise several of these share one."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +58,24 @@ class PositionTerms:
     """(sequences, heads, longest, longest) added to the scores, in the order of slots."""
     rotary: tuple[Tensor, Tensor] | None = None
     """Cosine and sine of the angles by which queries and keys are rotated; (tokens, head width / 2) each."""
+    relative: RelativeDistances | None = None
+    """Distances that queries and keys are multiplied with."""
 
     @property
     def any(self) -> bool:
         """Whether positions change the scores at all."""
-        return self.bias is not None or self.rotary is not None
+        return self.bias is not None or self.rotary is not None or self.relative is not None
 
     def select(self, rows: Tensor, sequences: Tensor, longest: int) -> "PositionTerms":
         """Return the terms of the rows and sequences that stay in a batch.
 
         rows, sequences: (tokens,), (sequences,) their earlier numbers, rising; longest: tokens of the longest sequence.
         """
-        bias, rotary = self.bias, self.rotary
+        bias, rotary, relative = self.bias, self.rotary, self.relative
         return PositionTerms(
             bias=None if bias is None else bias.index_select(0, sequences)[..., :longest, :longest],
             rotary=None if rotary is None else (rotary[0].index_select(0, rows), rotary[1].index_select(0, rows)),
+            relative=None if relative is None else relative.select(sequences, longest),
         )
 
     def rotate(self, rows: Tensor, heads: int) -> Tensor:
@@ -81,6 +89,15 @@ class PositionTerms:
         return rotated.flatten(1).to(rows.dtype)
 
 
+def half_angles(angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine for half a head: both halves are rotated by the same angles.
+
+    angles: as transformers computes them, (1, tokens, head width) each. Returns (tokens, head width / 2) each.
+    """
+    cosine, sine = (values.squeeze(0).chunk(2, dim=-1)[0] for values in angles)
+    return cosine, sine
+
+
 QueryKeyValue = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values of a group: (sequences, heads, slots, head width) each."""
 
@@ -88,16 +105,21 @@ QueryKeyValue = tuple[Tensor, Tensor, Tensor]
 def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, attention: Attention) -> Tensor:
     """Let each active token attend to every token of its own sequence.
 
-    query: (active, width); key, value: (tokens, width). Returns (active, width).
+    query: (active, width); key, value: (tokens, width), narrower where heads share them. Returns (active, width).
     """
+
+    shared = attention.heads if attention.shared_heads is None else attention.shared_heads
 
     def gather(group: Group) -> QueryKeyValue:
         # Frozen tokens stay keys and values, so only the queries become fewer.
-        return (
-            _by_sequence(query.index_select(0, group.query_slots.flatten()), group.query_slots, attention.heads),
-            _by_sequence(key.index_select(0, group.key_slots.flatten()), group.key_slots, attention.heads),
-            _by_sequence(value.index_select(0, group.key_slots.flatten()), group.key_slots, attention.heads),
+        queries = _by_sequence(query.index_select(0, group.query_slots.flatten()), group.query_slots, attention.heads)
+        keys, values = (
+            _by_sequence(rows.index_select(0, group.key_slots.flatten()), group.key_slots, shared)
+            for rows in (key, value)
         )
+        if shared != attention.heads:
+            keys, values = (rows.repeat_interleave(attention.heads // shared, dim=1) for rows in (keys, values))
+        return queries, keys, values
 
     return _attend(gather, layout, attention)
 
@@ -128,7 +150,7 @@ def _attend(gather: Callable[[Group], QueryKeyValue], layout: AttentionLayout, a
             query,
             key,
             value,
-            attn_mask=_mask(group, attention.bias, query),
+            attn_mask=_mask(group, _bias(group, attention, query, key)),
             dropout_p=attention.dropout,
             scale=attention.scale,
         )
@@ -190,16 +212,26 @@ def _by_sequence(rows: Tensor, slots: Tensor, heads: int) -> Tensor:
     return rows.view(*slots.shape, heads, -1).transpose(1, 2)
 
 
-def _mask(group: Group, bias: Tensor | None, query: Tensor) -> Tensor | None:
-    """Combine empty slots and the position bias into the mask of scaled_dot_product_attention."""
+def _bias(group: Group, attention: Attention, query: Tensor, key: Tensor) -> Tensor | None:
+    """Return what positions add to the scaled scores of a group: (sequences, heads, query slots, key slots), or None.
+
+    query, key: (sequences, heads, slots, head width).
+    """
+    if attention.relative is not None:
+        return attention.relative.of(query, key, group) * attention.scale
+    if attention.bias is None:
+        return None
+    return attention.bias[group.sequences, :, : query.shape[2], : key.shape[2]].to(query.dtype)
+
+
+def _mask(group: Group, bias: Tensor | None) -> Tensor | None:
+    """Combine empty slots and the position bias of a group into the mask of scaled_dot_product_attention."""
     occupied = None if group.occupied is None else group.occupied[:, None, None, :]
     if group.visible is not None:
         assert bias is None, "no family has both a window and a position bias"
         return group.visible[:, None]
     if bias is None:
         return occupied
-    longest = group.key_slots.shape[1]
-    bias = bias[group.sequences, :, : group.query_slots.shape[1], :longest].to(query.dtype)
     return bias if occupied is None else bias.masked_fill(~occupied, float("-inf"))
 
 

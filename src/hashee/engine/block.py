@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import LayerNorm, Module
+from torch.nn import LayerNorm, Linear, Module
 
 from hashee.cost.macs import AttentionSizes, absorbing_saves
 from hashee.engine import native
@@ -21,11 +21,16 @@ from hashee.engine.attention import (
     attend_absorbed,
     attend_looked_up,
 )
-from hashee.engine.linear import MAX_ROWS, is_bare, is_bare_linear, is_plain_product, project
+from hashee.engine.int8 import Int8Linear
+from hashee.engine.linear import is_bare, is_bare_linear, is_plain_product, project
 from hashee.engine.local_attention import within_window
+from hashee.engine.native import int8
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections, drop
 from hashee.engine.plan import LayerPlan, Plan
+from hashee.engine.relative_attention import RelativeScores
 
+INT8_PRODUCT = 0.3
+"""Time of a multiply-accumulate in an int8 product, relative to one in float32; attention itself stays in float32."""
 SLICE = 1024
 """Rows that pass the post-attention part together, so that its intermediate states stay in cache."""
 
@@ -36,6 +41,8 @@ class Dropout:
 
     attention_output: float = 0.0
     scores: float = 0.0
+    distances: float = 0.0
+    """Of the embeddings of relative positions."""
     activation: float = 0.0
     feed_forward: float = 0.0
 
@@ -110,22 +117,21 @@ def apply_block(
     positions = PositionTerms() if positions is None else positions
     dropout = block.dropout if block.training else Dropout()
     active = hidden[: layer.active]
-    attention = Attention(part.heads, part.scale, dropout.scores, positions.bias)
+    attention = Attention(part.heads, part.scale, dropout.scores, positions.bias, shared_heads=part.shared_heads)
     projected = None
     if cached is not None and not isinstance(cached, Projected):
-        assert positions.rotary is None and part.window is None, "no family with looked-up projections has them"
+        plain = positions.rotary is None and positions.relative is None and part.window is None
+        assert plain, "no family with looked-up projections has them"
         context = attend_looked_up(cached, layer, attention)
     else:
         # Keys need the norm too in pre-norm models, so it runs over the frozen rows as well.
         source = block.attention_norm(hidden) if block.pre_norm else hidden
         if not positions.any and dropout.scores == 0 and should_absorb(block, plan, layer, cached):
-            query = part.projections.queries(source[: layer.active])
-            _, key, value = part.projections.modules
-            weights = KeyValueWeights(key.weight, value.weight, value.bias)  # type: ignore[arg-type]
-            context = attend_absorbed(query, source, weights, layer, heads=part.heads, scale=part.scale)
+            context = _attend_absorbed(part, source, layer)
         else:
             query, projected = _project(part, source, layer.active, positions, cached)
             layout = layer if part.window is None else within_window(layer, part.window)
+            attention = replace(attention, relative=_relative_scores(part, positions, dropout))
             context = attend(query, projected.key, projected.value, layout, attention)
     if torch.is_grad_enabled() or hidden.device.type != "cpu" or layer.active <= SLICE:
         return LayerOutput(_post_attention(block, dropout, context, active), projected)
@@ -133,6 +139,17 @@ def apply_block(
     parts = math.ceil(layer.active / SLICE)
     slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
     return LayerOutput(torch.cat([_post_attention(block, dropout, *rows) for rows in slices]), projected)
+
+
+def _attend_absorbed(part: AttentionPart, source: Tensor, layer: LayerPlan) -> Tensor:
+    """Project the queries and run the absorbed form. source: (tokens, width). Returns (active, attention width)."""
+    query = part.projections.queries(source[: layer.active])
+    _, key, value = part.projections.modules
+    if isinstance(key, Int8Linear) and isinstance(value, Int8Linear):
+        settings = int8.AttentionSettings(part.heads, part.scale)
+        return int8.attend_absorbed(query.contiguous(), source, (key, value), layer.sequences, settings)
+    weights = KeyValueWeights(key.weight, value.weight, value.bias)  # type: ignore[arg-type]
+    return attend_absorbed(query, source, weights, layer, heads=part.heads, scale=part.scale)
 
 
 def _post_attention(block: Block, dropout: Dropout, context: Tensor, active: Tensor) -> Tensor:
@@ -164,29 +181,22 @@ def feed_forward(block: Block, dropout: Dropout, attended: Tensor) -> Tensor:
 
 def _post_attention_kernel(block: Block, context: Tensor, active: Tensor) -> Callable[[], Tensor] | None:
     """Return a call of the kernels that compute the post-attention part without dropout, or None if none can."""
-    weights = post_attention_weights(block, context) if len(context) else None
-    if weights is None or not native.supports((context, active), ()):
+    if not len(context) or not native.supports((context, active), ()):
         return None
-    few = len(context) <= MAX_ROWS
-    if few and context.shape[1] != active.shape[1]:
-        return None  # its kernel takes an output projection as wide as the states, which pruned heads do not have
-    kernel = native.post_attention if few else native.post_attention_of_many
-    return partial(kernel, context, active, weights, epsilons(block))
+    if (part := int8_post_attention(block, context)) is not None:
+        return partial(int8.post_attention, context, active, part)
+    weights = post_attention_weights(block, context)
+    # The kernel takes an output projection as wide as the states, which pruned heads do not have.
+    if weights is None or context.shape[1] != active.shape[1]:
+        return None
+    return partial(native.post_attention, context, active, weights, epsilons(block))
 
 
 def post_attention_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     """Return the weights in the order of `native.post_attention`, or None if kernels cannot run the block."""
     part = block.feed_forward
     products = (block.attention.output, part.expand, part.contract)
-    norms = (block.attention_norm, block.feed_forward_norm)
-    if (
-        block.pre_norm
-        or part.gated
-        or part.gate is not None
-        or not is_gelu(part.activation)
-        or not all(is_plain_product(module, rows) for module in products)
-        or not all(is_bare(norm, LayerNorm) for norm in norms)
-    ):
+    if not _has_plain_norms_and_gelu(block) or not all(is_plain_product(module, rows) for module in products):
         return None
     modules = (block.attention.output, block.attention_norm, part.expand, part.contract, block.feed_forward_norm)
     weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
@@ -200,6 +210,38 @@ def post_attention_weights(block: Block, rows: Tensor) -> list[Tensor] | None:
     return list(weights)
 
 
+def int8_post_attention(block: Block, rows: Tensor) -> int8.PostAttention | None:
+    """Return the post-attention part as the int8 kernels take it, or None if they cannot run the block."""
+    part = block.feed_forward
+    products = (block.attention.output, part.expand, part.contract)
+    if not all(is_int8_product(module, rows) for module in products) or not _has_plain_norms_and_gelu(block):
+        return None
+    if block.attention.output.in_features != block.attention.output.out_features:
+        return None  # pruned heads
+    norms = [
+        vector
+        for norm in (block.attention_norm, block.feed_forward_norm)
+        for vector in norm._parameters.values()
+        if vector is not None and vector.dtype == torch.float32 and vector.is_contiguous()
+    ]
+    return int8.PostAttention(products, norms, epsilons(block)) if len(norms) == 4 else None  # type: ignore[arg-type]
+
+
+def is_int8_product(module: Module, rows: Tensor) -> bool:
+    """Return whether a layer has int8 weights that our kernels take for these rows; raise for rows it must not take."""
+    if not (isinstance(module, Int8Linear) and is_bare(module, Int8Linear)):
+        return False
+    module.check(rows)
+    return module.is_blocked and int8.available()
+
+
+def _has_plain_norms_and_gelu(block: Block) -> bool:
+    """Return whether a block is post-norm, with plain layer norms, the exact GELU and no gate."""
+    part, norms = block.feed_forward, (block.attention_norm, block.feed_forward_norm)
+    is_plain = not (block.pre_norm or part.gated or part.gate is not None)
+    return is_plain and is_gelu(part.activation) and all(is_bare(norm, LayerNorm) for norm in norms)
+
+
 def epsilons(block: Block) -> tuple[float, float]:
     """Return the epsilons of the two norms, which are plain LayerNorms."""
     return block.attention_norm.eps, block.feed_forward_norm.eps  # type: ignore[return-value]
@@ -210,11 +252,36 @@ def should_absorb(block: Block, plan: Plan, layer: LayerPlan, cached: Projected 
     part = block.attention.projections
     if torch.is_grad_enabled() or block.attention.window is not None or not isinstance(part, SeparateProjections):
         return False
-    if not (is_bare_linear(part.key) and is_bare_linear(part.value)):
+    if block.attention.shared_heads != block.attention.heads:
+        return False  # a projection that several heads share would be folded into the queries of each
+    if not (is_bare_linear(part.key) and is_bare_linear(part.value)) and not can_absorb_int8(block):
         return False
     projected = plan.tokens if cached is None else cached.changed
-    sizes = AttentionSizes(part.key.in_features, block.attention.heads, part.key.out_features)  # type: ignore[arg-type]
-    return bool(absorbing_saves(projected, layer.active, layer.pairs, sizes) > 0)
+    width: int = part.key.in_features  # type: ignore[assignment]
+    inner: int = part.key.out_features  # type: ignore[assignment]
+    sizes = AttentionSizes(width, block.attention.heads, inner, inner)
+    product_cost = INT8_PRODUCT if isinstance(part.key, Int8Linear) else 1.0
+    return bool(absorbing_saves(projected, layer.active, layer.pairs, sizes, product_cost) > 0)
+
+
+def can_absorb_int8(block: Block) -> bool:
+    """Return whether our kernels run the absorbed form of a layer whose keys and values have int8 weights."""
+    part, heads = block.attention.projections, block.attention.heads
+    if not isinstance(part, SeparateProjections) or not int8.available():
+        return False
+    sizes: set[Any] = {size for module in part.modules for size in (module.in_features, module.out_features)}
+    types = {type(part.key), type(part.value)}
+    if len(sizes) > 1 or types not in ({Int8Linear}, {Linear}):
+        return False
+    width: int = sizes.pop()
+    return width % heads == 0 and int8.is_blocked(width // heads, width)
+
+
+def _relative_scores(part: AttentionPart, positions: PositionTerms, dropout: Dropout) -> RelativeScores | None:
+    """Project the distances that occur in the batch, in layers that take them."""
+    if part.distances is None or positions.relative is None:
+        return None
+    return part.distances.project(positions.relative, dropout.distances)
 
 
 def _project(
@@ -226,12 +293,13 @@ def _project(
     """
     if cached is None:
         query, key, value = part.projections.all_three(source, active)
-        query, key = (positions.rotate(rows, part.heads) for rows in (query, key))
+        query, key = positions.rotate(query, part.heads), positions.rotate(key, part.shared_heads)
         return query, Projected(key, value, changed=active)
     query = positions.rotate(part.projections.queries(source[:active]), part.heads)
     if cached.changed == 0:
         return query, Projected(cached.key, cached.value, changed=active)
     fresh_key, fresh_value = part.projections.keys_and_values(source[: cached.changed])
-    key = torch.cat([positions.rotate(fresh_key, part.heads), cached.key[cached.changed :]])
+    fresh_key = positions.rotate(fresh_key, part.shared_heads)
+    key = torch.cat([fresh_key, cached.key[cached.changed :]])
     value = torch.cat([fresh_value, cached.value[cached.changed :]])
     return query, Projected(key, value, changed=active)

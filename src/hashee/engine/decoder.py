@@ -182,8 +182,8 @@ def _new_keys(block: DecoderBlock, normed: Tensor, step: _Step) -> _Keys:
     """Project new positions to keys and values, add them to the cache, and return all there are by now."""
     batch, shape = step.batch, step.batch.input_ids.shape
     key, value = block.block.attention.projections.keys_and_values(normed)
-    key = step.terms.rotate(key, block.key_value_heads)
-    key, value = (_by_head(rows, shape, block.key_value_heads) for rows in (key, value))
+    key = step.terms.rotate(key, block.block.attention.shared_heads)
+    key, value = (_by_head(rows, shape, block.block.attention.shared_heads) for rows in (key, value))
     if batch.cache is not None:
         cache = batch.cache.self_attention_cache if isinstance(batch.cache, EncoderDecoderCache) else batch.cache
         key, value = cache.update(key, value, block.block.layer - 1)

@@ -19,8 +19,6 @@ class DecoderBlock:
     """One Hugging Face decoder layer: self-attention and feed-forward as in an encoder, and attention to the source."""
 
     block: Block
-    key_value_heads: int
-    """Heads of keys and values in self-attention; fewer than of queries where several share one."""
     cross_attention: AttentionPart | None = None
     cross_attention_norm: Module | None = None
 

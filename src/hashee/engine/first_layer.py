@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import xxhash
 from torch import Tensor, nn
 
 from hashee.engine.adapter import Adapter, PackedTokens
 from hashee.engine.block import Block
 from hashee.engine.linear import is_bare
+from hashee.engine.memory import checksums, is_readable
 
 MEMORY = 128 << 20
 """Bytes that the cached rows of token types may take in one encoder."""
@@ -206,7 +206,7 @@ def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: PackedTok
     weights = (embeddings.word_embeddings.weight, *_fixed_weights(embeddings, block))
     return (
         # On a GPU the products cost little and the rows would take its memory.
-        all(_is_readable(weight) for weight in weights)
+        all(is_readable(weight) for weight in weights)
         # The checksum of a row reads pairs of float32 as int64.
         and embeddings.word_embeddings.embedding_dim % 2 == 0
         # A projection between embeddings and layers would come after the norm.
@@ -219,7 +219,7 @@ def _lookup_for(cache: FirstLayerCache, encoder: Any, block: Block) -> _Lookup:
     """Return the look-up of an encoder, rebuilt if its weights have changed."""
     embeddings = encoder.embeddings
     weights = _fixed_weights(embeddings, block)
-    source = tuple(xxhash.xxh3_64_intdigest(weight.detach().numpy().data) for weight in weights)
+    source = checksums(weights)
     known = cache.lookup
     if known is None or known.source != source:
         with torch.inference_mode(False), torch.no_grad():
@@ -238,15 +238,6 @@ def _tables(embeddings: Any) -> list[Any]:
     """Return the embedding tables, word embeddings first."""
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     return [getattr(embeddings, name) for name in names if hasattr(embeddings, name)]
-
-
-def _is_readable(weight: Tensor) -> bool:
-    return (
-        type(weight) in (Tensor, nn.Parameter)
-        and weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and weight.is_contiguous()
-    )
 
 
 def _row_checksums(rows: Tensor) -> Tensor:

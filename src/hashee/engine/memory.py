@@ -1,14 +1,21 @@
-"""Weights aligned to cache lines."""
+"""Weights in memory: aligned to cache lines, without pages kept for nothing, and checksums that tell of changes."""
 
 import ctypes
 import mmap
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
-from torch import nn
+import torch
+import xxhash
+from torch import Tensor, nn
 
 CACHE_LINE = 64
 """Bytes that a processor fetches together."""
+
+
+Range = tuple[int, int]
+"""Addresses: the first, and the one after the last."""
 
 
 def align_(module: nn.Module) -> None:
@@ -16,28 +23,57 @@ def align_(module: nn.Module) -> None:
 
     Weights that are mapped from a file often do not: the file's header has any length. Kernels on few rows read aligned
     weights in about three quarters of the time. Pages of the file are released after each weight, so that no two copies
-    of the model are in memory at once; nothing may have been written to them.
+    of the model are in memory at once.
     """
-    mapped = _mapped_files()
+    mapped = unchanged_mappings()
     for parameter in module.parameters():
         if type(parameter) is nn.Parameter and parameter.device.type == "cpu" and parameter.data_ptr() % CACHE_LINE:
-            start, size = parameter.data_ptr(), parameter.untyped_storage().nbytes()
-            parameter.data = parameter.data.clone()
-            if any(first <= start and start + size <= last for first, last in mapped):
-                _release_pages(start, start + size)
+            before = parameter.data
+            parameter.data = before.clone()
+            release(before, mapped)
 
 
-def _mapped_files() -> list[tuple[int, int]]:
-    """Return the address ranges that safetensors files are mapped to; none on systems that do not tell."""
-    if platform.system() != "Linux":
+def is_readable(weight: Tensor) -> bool:
+    """Return whether the numbers of a weight lie in memory as they are, so that a checksum of them can be taken."""
+    return (
+        type(weight) in (Tensor, nn.Parameter)
+        and weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and weight.is_contiguous()
+    )
+
+
+def checksums(weights: Iterable[Tensor]) -> tuple[int, ...]:
+    """Return a checksum of each weight; no counter of torch's tells of all the ways in which weights change."""
+    return tuple(xxhash.xxh3_64_intdigest(weight.detach().numpy().data) for weight in weights)
+
+
+def unchanged_mappings() -> list[Range]:
+    """Return where safetensors files are mapped to memory that nobody has written to; none if the system is silent."""
+    path = Path("/proc/self/smaps")
+    if platform.system() != "Linux" or not path.exists():
         return []
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    spans = [line.split(maxsplit=1)[0].split("-") for line in lines if line.endswith(".safetensors")]
-    return [(int(first, 16), int(last, 16)) for first, last in spans]
+    found: list[Range] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if line.endswith(".safetensors"):
+            first, _, last = line.split(maxsplit=1)[0].partition("-")
+            found.append((int(first, 16), int(last, 16)))
+            is_file = True
+        elif " " in name:
+            is_file = False  # the header of another mapping
+        elif name in ("Private_Dirty", "Shared_Dirty", "Swap") and found and is_file and value.split()[0] != "0":
+            found.pop()
+            is_file = False
+    return found
 
 
-def _release_pages(start: int, end: int) -> None:
-    """Let the system drop the whole pages of a range that is mapped from a file; it reads them again on access."""
+def release(tensor: Tensor, mapped: list[Range]) -> None:
+    """Let the system drop the pages of a tensor that is in one of these mappings; it reads them again on access."""
+    start = tensor.data_ptr()
+    end = start + tensor.untyped_storage().nbytes()
+    if not any(first <= start and end <= last for first, last in mapped):
+        return
     start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
     if start < end:
         madvise = ctypes.CDLL(None).madvise

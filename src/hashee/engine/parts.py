@@ -13,6 +13,7 @@ from torch.nn import Linear, Module
 
 from hashee.engine.activation import activate
 from hashee.engine.linear import is_bare_linear, multiply, project
+from hashee.engine.relative_attention import DistanceProjections
 
 
 class Projections(Protocol):
@@ -111,12 +112,30 @@ class AttentionPart:
     """Key into the adapter's `position_terms`, where layers differ."""
     window: int | None = None
     """Tokens attend to keys at most this many columns of the input away; None: to all."""
+    distances: DistanceProjections | None = None
+    """Of layers that multiply contents with relative positions."""
+    key_value_heads: int | None = None
+    """Heads of keys and values where several heads of queries share one; None: as many as of queries."""
 
-    def matmul_macs(self, tokens: int, active: int, pairs: int) -> int:
-        """Return the multiply-accumulates in matrix products of the plain form. pairs: of query and key."""
+    @property
+    def shared_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.heads if self.key_value_heads is None else self.key_value_heads
+
+    def matmul_macs(self, tokens: int, active: int, pairs: int, distances: int = 0) -> int:
+        """Return the multiply-accumulates in matrix products of the plain form.
+
+        pairs: of query and key; distances: embeddings of distances that occur, where the layer takes these.
+        """
         width = _inputs(self.output)
-        projected = (active + 2 * tokens) * _inputs(self.projections.modules[0]) * width
-        return projected + active * width * _outputs(self.output) + 2 * pairs * width
+        shared = width // self.heads * self.shared_heads
+        projected = (active * width + 2 * tokens * shared) * _inputs(self.projections.modules[0])
+        scores = 2 * pairs * width
+        if self.distances is not None:
+            by_term = ((self.distances.key, active), (self.distances.query, tokens))
+            rows = [(_inputs(module), contents) for module, contents in by_term if module is not None]
+            scores += sum(distances * width * (inputs + contents) for inputs, contents in rows)
+        return projected + active * width * _outputs(self.output) + scores
 
 
 @dataclass(frozen=True)

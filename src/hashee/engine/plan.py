@@ -239,6 +239,8 @@ def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:
     exits = exit_layers.flatten().index_select(0, source)
     order = exits.argsort(descending=True, stable=True)
     rows = source.index_select(0, order)
+    if batch == 1 and len(rows):
+        return _plan_of_one(rows, exits.tolist(), length, num_layers)
     row_in_batch = source.div(max(length, 1), rounding_mode="floor")
     histogram = torch.bincount(row_in_batch * levels + exits, minlength=batch * levels).view(batch, levels)
     active = histogram.flip(1).cumsum(1).flip(1)
@@ -272,6 +274,26 @@ def make_plan(exit_layers: Tensor, mask: Tensor, num_layers: int) -> Plan:
         rank=rank,
         active=tuple(sum(level) for level in counts),
         active_by_sequence=tuple(tuple(level[:sequences]) for level in counts),
+    )
+
+
+def _plan_of_one(rows: Tensor, exits: list[int], length: int, num_layers: int) -> Plan:
+    """Do what `make_plan` does for one sequence, whose packed rows are its slots, with few small operations.
+
+    rows: (tokens,) indices of the real tokens by falling exit layer; exits: of these tokens, in any order.
+    """
+    active = tuple(sum(1 for exit_layer in exits if exit_layer >= layer) for layer in range(num_layers + 1))
+    numbers = torch.arange(len(rows), device=rows.device)
+    return Plan(
+        batch=1,
+        length=length,
+        rows=rows,
+        slots=numbers[None],
+        occupied=torch.ones(1, len(rows), dtype=torch.bool, device=rows.device),
+        sequence=torch.zeros_like(rows),
+        rank=numbers,
+        active=active,
+        active_by_sequence=tuple((count,) for count in active),
     )
 
 

@@ -1,32 +1,31 @@
 """Compiled kernels where torch is slow: products and layers on few rows, GELU, norms, absorbed attention.
 
-The C source is compiled once, by the machine's own compiler, and kept in a private cache folder of the user. Without a
-compiler, on other processors, or with HASHEE_NATIVE=0 there is no library and everything runs in torch, with the same
-outputs.
+The C source is compiled once for the processor's instruction set (`variants.py`), by the machine's own compiler, and
+kept in a private cache folder of the user. Without a compiler, on other processors, or with HASHEE_KERNELS=torch there
+is no library and everything runs in torch, with the same outputs.
 """
 
 import ctypes
 import logging
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hashee.engine.native.compiler import open_library
+from hashee.engine.native.compiler import CompileError, Opened, open_library
+from hashee.engine.native.variants import SWITCH, TORCH, choose
 from hashee.errors import HasheeError
 
 log = logging.getLogger(__name__)
 
 _POINTER, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_SIGNATURES = {
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hashee_linear": (_POINTER, _SIZE, *3 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_gelu": (*2 * (_POINTER,), *2 * (_SIZE,), _COUNT),
-    "hashee_add_and_norm": (*3 * (_POINTER,), _SIZE, *2 * (_POINTER,), ctypes.c_float, *2 * (_SIZE,), _COUNT),
     "hashee_post_attention": (*(_POINTER, _SIZE, _POINTER, _SIZE), *5 * (_POINTER,), *3 * (_SIZE,), _COUNT),
     "hashee_attend": (
         *(_POINTER, _SIZE, _POINTER, _SIZE),
@@ -47,29 +46,81 @@ _SIGNATURES = {
         _POINTER,
         _COUNT,
     ),
+    "hashee_int8_steps": (),
+    "hashee_int8_linear": (_POINTER, _SIZE, *2 * (_POINTER,), *3 * (_SIZE,), _COUNT),
+    "hashee_int8_post_attention": (
+        *(_POINTER, _SIZE, _POINTER, _SIZE),
+        *3 * (_POINTER,),
+        *3 * (_SIZE,),
+        _COUNT,
+    ),
+    "hashee_int8_attend": (
+        *(_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _SIZE),
+        *2 * (_POINTER,),
+        *4 * (_SIZE,),
+        ctypes.c_float,
+        _POINTER,
+        _COUNT,
+    ),
+    "hashee_int8_layers": (
+        *6 * (_POINTER,),
+        _SIZE,
+        *2 * (_POINTER,),
+        *6 * (_SIZE,),
+        ctypes.c_float,
+        _COUNT,
+    ),
 }
+_RESULTS = {"hashee_int8_steps": _COUNT}
 
 _LOCK = Lock()
 """Held while the library is opened, so that concurrent threads compile it once."""
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels of this process, or why there are none."""
+
+    opened: Opened | None
+    variant: str
+    """Name of the instruction set that they are for, or `torch`."""
+    reason: str
+    """Why these."""
+    notes: tuple[str, ...] = ()
+    """What went wrong on the way."""
+
+
 @cache
+def kernels() -> Kernels:
+    """Open the compiled kernels, compiling them if needed; raise if ones are asked for that cannot run here."""
+    choice = choose()
+    notes: list[str] = []
+    for variant in choice.variants:
+        try:
+            with _LOCK:
+                opened = open_library(_SIGNATURES, variant)
+        except CompileError as error:
+            notes.append(f"{variant.name}: {error}")
+            log.info("no %s kernels: %s", variant.name, error)
+        except (HasheeError, OSError) as error:
+            notes.append(f"{variant.name}: {error}")
+            break
+        else:
+            for name, arguments in _SIGNATURES.items():
+                function = getattr(opened.library, name)
+                function.argtypes, function.restype = arguments, _RESULTS.get(name)
+            kept = () if opened.note is None else (opened.note,)
+            return Kernels(opened, variant.name, choice.reason, (*notes, *kept))
+    if choice.variants:
+        log.warning("no compiled kernels, so everything runs in torch (%s=torch asks for that): %s", SWITCH, notes[-1])
+    reason = "no kernels could be compiled" if choice.variants else choice.reason
+    return Kernels(None, TORCH, reason, tuple(notes))
+
+
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernels, compiling them if needed, or None where there are none."""
-    if os.environ.get("HASHEE_NATIVE") == "0":
-        return None
-    if platform.system() != "Linux" or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        return None
-    try:
-        with _LOCK:
-            kernels = open_library(_SIGNATURES)
-    except (HasheeError, OSError) as error:
-        log.warning("no compiled kernels, so everything runs in torch (HASHEE_NATIVE=0 asks for that): %s", error)
-        return None
-    for name, arguments in _SIGNATURES.items():
-        function = getattr(kernels, name)
-        function.argtypes, function.restype = arguments, None
-    return kernels
+    """Return the compiled kernels, or None where there are none."""
+    opened = kernels().opened
+    return None if opened is None else opened.library
 
 
 def supports(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
@@ -83,10 +134,10 @@ def supports(states: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> bool:
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Do what `F.linear` does. rows: (rows, width); weight: (features, width)."""
-    kernels = library()
-    assert kernels is not None
+    compiled = library()
+    assert compiled is not None
     product = rows.new_empty(len(rows), len(weight))
-    kernels.hashee_linear(
+    compiled.hashee_linear(
         *(rows.data_ptr(), rows.stride(0), weight.data_ptr(), _address(bias), product.data_ptr()),
         *(len(rows), rows.shape[1], len(weight), torch.get_num_threads()),
     )
@@ -95,23 +146,9 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def gelu_(rows: Tensor, bias: Tensor | None = None) -> Tensor:
     """Do what `F.gelu` does, after adding a bias, in place. rows: (rows, width), contiguous; bias: (width,)."""
-    kernels = library()
-    assert kernels is not None
-    kernels.hashee_gelu(rows.data_ptr(), _address(bias), *rows.shape, torch.get_num_threads())
-    return rows
-
-
-def add_and_norm_(rows: Tensor, bias: Tensor, residual: Tensor, norm: Sequence[Tensor], epsilon: float) -> Tensor:
-    """Apply a layer norm to `rows + bias + residual`, in place.
-
-    rows, residual: (rows, width), `rows` contiguous; bias: (width,); norm: its weight and bias.
-    """
-    kernels = library()
-    assert kernels is not None
-    kernels.hashee_add_and_norm(
-        *(rows.data_ptr(), bias.data_ptr(), residual.data_ptr(), residual.stride(0)),
-        *(*(vector.data_ptr() for vector in norm), epsilon, *rows.shape, torch.get_num_threads()),
-    )
+    compiled = library()
+    assert compiled is not None
+    compiled.hashee_gelu(rows.data_ptr(), _address(bias), *rows.shape, torch.get_num_threads())
     return rows
 
 
@@ -122,30 +159,17 @@ def post_attention(context: Tensor, states: Tensor, weights: Sequence[Tensor], e
     output projection, its norm, the two products of the feed-forward, and its norm; epsilons: of the two norms.
     Returns (rows, width).
     """
-    kernels = library()
-    assert kernels is not None
+    compiled = library()
+    assert compiled is not None
     (rows, width), inner = context.shape, len(weights[4])
     attended, updated = context.new_empty(rows, width), context.new_empty(rows, width)
     expanded = context.new_empty(rows, inner)
-    kernels.hashee_post_attention(
+    compiled.hashee_post_attention(
         *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0)),
         *(_addresses(weights), (ctypes.c_float * 2)(*epsilons)),
         *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
     )
     return updated
-
-
-def post_attention_of_many(
-    context: Tensor, states: Tensor, weights: Sequence[Tensor], epsilons: tuple[float, float]
-) -> Tensor:
-    """Do what `post_attention` does, for so many rows that torch's products are faster than ours.
-
-    Torch writes the bias to the whole output before it multiplies; here it is added when the output is read anyway.
-    """
-    output, output_bias, *norm, expand, expand_bias, contract, contract_bias, gain, shift = weights
-    attended = add_and_norm_(context @ output.T, output_bias, states, norm, epsilons[0])
-    expanded = gelu_(attended @ expand.T, expand_bias)
-    return add_and_norm_(expanded @ contract.T, contract_bias, attended, (gain, shift), epsilons[1])
 
 
 def attend_absorbed(
@@ -163,11 +187,11 @@ def attend_absorbed(
     values; sequences: packed rows of each one's tokens, active ones first, (sequences, longest), and the numbers of
     tokens and of queries, (sequences,) each. Returns (active, width).
     """
-    kernels = library()
-    assert kernels is not None
+    compiled = library()
+    assert compiled is not None
     (active, width), (key, value, bias), (slots, lengths, queries) = query.shape, weights, sequences
     folded, context = query.new_empty(active, heads, width), query.new_empty(active, width)
-    kernels.hashee_attend(
+    compiled.hashee_attend(
         *(query.data_ptr(), query.stride(0), states.data_ptr(), states.stride(0)),
         *(key.data_ptr(), value.data_ptr(), _address(bias)),
         *(slots.data_ptr(), slots.stride(0), lengths.data_ptr(), queries.data_ptr(), len(slots)),
@@ -207,30 +231,36 @@ def layers_(
     states: (tokens, width), contiguous; layers: with a falling number of active rows; sequences: packed rows of each
     one's tokens by falling exit layer, (sequences, longest), and the number of tokens of each.
     """
-    kernels = library()
-    assert kernels is not None
+    compiled = library()
+    assert compiled is not None
     (tokens, width), (slots, lengths), active = states.shape, sequences, layers[0].active
     inner = layers[0].inner
     attention = heads * width * active  # folded queries in the absorbed form, keys and values in the plain form
     if not all(layer.absorbed for layer in layers):
         attention = max(attention, 2 * tokens * width)
     workspace = states.new_empty(active * (3 * width + inner) + attention)
-    kernels.hashee_layers(
+    compiled.hashee_layers(
         *(states.data_ptr(), _addresses([weight for layer in layers for weight in layer.weights])),
         (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
-        *(_sizes([layer.active for layer in layers]), _sizes([layer.absorbed for layer in layers])),
-        *(slots.data_ptr(), slots.stride(0), _sizes(lengths), _sizes([n for layer in layers for n in layer.queries])),
+        *(sizes([layer.active for layer in layers]), sizes([layer.absorbed for layer in layers])),
+        *(slots.data_ptr(), slots.stride(0), sizes(lengths), sizes([n for layer in layers for n in layer.queries])),
         *(len(lengths), len(layers), tokens, width, inner, heads, scale),
         *(workspace.data_ptr(), torch.get_num_threads()),
     )
 
 
-def _sizes(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+def sizes(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """Return numbers as C takes them."""
     return (_SIZE * len(numbers))(*numbers)
 
 
+def pointers(found: Sequence[int | None]) -> ctypes.Array[ctypes.c_void_p]:
+    """Return addresses as C takes them."""
+    return (_POINTER * len(found))(*found)
+
+
 def _addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
-    return (_POINTER * len(tensors))(*map(_address, tensors))
+    return pointers([_address(tensor) for tensor in tensors])
 
 
 def _is_readable(tensor: Tensor) -> bool:

@@ -74,6 +74,11 @@ def _name(key: str, compiled: bytes) -> str:
     return f"kernels-{key}-{hashlib.sha256(compiled).hexdigest()}.so"
 
 
+def kept_path(key: str, compiled: bytes) -> Path:
+    """Return where a library is kept."""
+    return cache_folder() / _name(key, compiled)
+
+
 def cache_folder() -> Path:
     """Return where kernels are kept."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))

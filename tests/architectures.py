@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import (
     AlbertConfig,
@@ -12,13 +13,16 @@ from transformers import (
     BartConfig,
     BertConfig,
     CamembertConfig,
+    DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    EuroBertConfig,
     LlamaConfig,
     MarianConfig,
     MBartConfig,
     ModernBertConfig,
     MPNetConfig,
+    NomicBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
     RobertaConfig,
@@ -69,6 +73,13 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         | {"understanding_layers": 0, "bos_token_id": 1, "eos_token_id": 2}
         | {"decoder_start_token_id": 2, "forced_eos_token_id": 2},
     ),
+    # Four buckets to either side: distances beyond two columns share them. Embeddings narrower than the states.
+    "deberta-v2": (
+        DebertaV2Config,
+        BERT_LIKE
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4, "embedding_size": 16}
+        | {"norm_rel_ebd": "layer_norm", "type_vocab_size": 2},
+    ),
     "distilbert": (
         DistilBertConfig,
         {
@@ -88,6 +99,14 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         | {"pretrained_encoder": BERT_LIKE | {"model_type": "bert"}, "pad_token_id": 0, "bos_token_id": 1}
         | {"eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
     ),
+    # Four heads of queries on two of keys and values, wider together than the states; the first position classifies.
+    "eurobert": (
+        EuroBertConfig,
+        BERT_LIKE
+        | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "classifier_pooling": "bos"}
+        | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": 3}
+        | {"tie_word_embeddings": True},
+    ),
     "marian": (
         MarianConfig,
         BART_LIKE
@@ -103,6 +122,7 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         | {"cls_token_id": 1, "sep_token_id": 2},
     ),
     "mpnet": (MPNetConfig, BERT_LIKE),
+    "nomic_bert": (NomicBertConfig, BERT_LIKE),
     "roberta": (RobertaConfig, BERT_LIKE),
     "roberta-prelayernorm": (RobertaPreLayerNormConfig, BERT_LIKE),
     # Three heads of six columns: all of them together are narrower than the states.
@@ -123,6 +143,8 @@ CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "xlm-roberta": (XLMRobertaConfig, BERT_LIKE),
 }
+if hasattr(transformers, "GteConfig"):  # not in the lowest version that hashee supports
+    CONFIGS["gte"] = (transformers.GteConfig, BERT_LIKE | {"type_vocab_size": 2})
 FAMILIES = sorted(CONFIGS)
 # Four heads of queries on two of keys and values, wider together than the states.
 LLAMA: dict[str, Any] = BERT_LIKE | {

@@ -33,7 +33,7 @@ from small_tokenizer import make_tokenizer
 
 # These have an encoder of their own between themselves and the words.
 INNER = [family for family in FAMILIES if family not in ("cpt", "encoder-bart")]
-OWN_EMBEDDINGS = ("albert", "bart", "electra")
+OWN_EMBEDDINGS = ("albert", "bart", "deberta-v2", "electra")
 """Families whose tiny models have narrower word embeddings than states, or scaled ones."""
 MODES = ({"num_beams": 1}, {"num_beams": 3}, {"do_sample": True, "top_k": 20})
 

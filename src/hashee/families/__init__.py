@@ -18,6 +18,8 @@ class Family:
     """Whether transformers has the dense models; if not, the module defines and registers them too."""
     decoder: str | None = None
     """The class in it that describes the decoder, where tokens can exit in that."""
+    needs: str | None = None
+    """A name in transformers that the lowest version of it that hashee supports lacks; the family is left out there."""
 
 
 FAMILIES = (
@@ -26,6 +28,7 @@ FAMILIES = (
     Family("bert", "bert", "BertAdapter"),
     Family("camembert", "roberta", "CamembertAdapter"),
     Family("cpt", "cpt", "CptAdapter", is_in_transformers=False, decoder="CptDecoderAdapter"),
+    Family("deberta-v2", "deberta_v2", "DebertaV2Adapter"),
     Family("distilbert", "distilbert", "DistilBertAdapter"),
     Family("elasticbert", "elasticbert", "ElasticBertAdapter", is_in_transformers=False),
     Family("electra", "electra", "ElectraAdapter"),
@@ -34,11 +37,14 @@ FAMILIES = (
         is_in_transformers=False,
         decoder="EncoderBartDecoderAdapter",
     ),
+    Family("eurobert", "eurobert", "EuroBertAdapter"),
+    Family("gte", "gte", "GteAdapter", needs="GteModel"),
     Family("llama", "llama", None, decoder="LlamaDecoderAdapter"),
     Family("marian", "marian", "MarianAdapter", decoder="MarianDecoderAdapter"),
     Family("mbart", "bart", "MBartAdapter", decoder="MBartDecoderAdapter"),
     Family("modernbert", "modernbert", "ModernBertAdapter"),
     Family("mpnet", "mpnet", "MPNetAdapter"),
+    Family("nomic_bert", "nomic_bert", "NomicBertAdapter"),
     Family("roberta", "roberta", "RobertaAdapter"),
     Family("roberta-prelayernorm", "roberta_prelayernorm", "RobertaPreLayerNormAdapter"),
     Family("t5", "t5", "T5Adapter"),

@@ -16,15 +16,17 @@ from hashee.versions import NEEDED_BY_MODELS, check_private
 check_private(torch, NEEDED_BY_MODELS)
 check_private(transformers, NEEDED_BY_MODELS)
 
+AVAILABLE = tuple(family for family in FAMILIES if family.needs is None or hasattr(transformers, family.needs))
+"""The families that this version of transformers has."""
 ADAPTERS: dict[str, Adapter] = {
     family.model_type: getattr(import_module(f"hashee.families.{family.module}"), family.adapter)()
-    for family in FAMILIES
+    for family in AVAILABLE
     if family.adapter is not None
 }
 """Of encoders, by model type."""
 DECODERS: dict[str, DecoderAdapter] = {
     family.model_type: getattr(import_module(f"hashee.families.{family.module}"), family.decoder)()
-    for family in FAMILIES
+    for family in AVAILABLE
     if family.decoder is not None
 }
 """Of decoders in which tokens can exit, by model type."""

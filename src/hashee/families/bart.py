@@ -107,7 +107,6 @@ class BartDecoderAdapter(DecoderAdapter):
                 training=layer.training,
                 pre_norm=self.pre_norm,
             ),
-            key_value_heads=attention.num_heads,
             cross_attention=_attention(cross),
             cross_attention_norm=layer.encoder_attn_layer_norm,
         )

@@ -13,34 +13,37 @@ from hashee.engine.decoder_adapter import DecoderAdapter, DecoderBlock
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections
 
 
+def llama_block(layer: Any, number: int) -> Block:
+    """Return a layer of Llama, or of an encoder with the same layers, as a block. number: its exit layer, from 1."""
+    attention, feed_forward = layer.self_attn, layer.mlp
+    heads: int = attention.config.num_attention_heads
+    return Block(
+        layer=number,
+        attention=AttentionPart(
+            SeparateProjections(attention.q_proj, attention.k_proj, attention.v_proj),
+            attention.o_proj,
+            heads=heads,
+            scale=attention.scaling,
+            key_value_heads=heads // attention.num_key_value_groups,
+        ),
+        attention_norm=layer.input_layernorm,
+        feed_forward=FeedForwardPart(
+            feed_forward.gate_proj, feed_forward.act_fn, feed_forward.down_proj, gate=feed_forward.up_proj
+        ),
+        feed_forward_norm=layer.post_attention_layernorm,
+        dropout=Dropout(scores=attention.attention_dropout),
+        training=layer.training,
+        pre_norm=True,
+    )
+
+
 class LlamaDecoderAdapter(DecoderAdapter):
     model_type = "llama"
     config_class = LlamaConfig
     decoder_class = LlamaModel
 
     def block(self, layer: Any, number: int) -> DecoderBlock:
-        attention, feed_forward = layer.self_attn, layer.mlp
-        heads: int = attention.config.num_attention_heads
-        return DecoderBlock(
-            Block(
-                layer=number,
-                attention=AttentionPart(
-                    SeparateProjections(attention.q_proj, attention.k_proj, attention.v_proj),
-                    attention.o_proj,
-                    heads=heads,
-                    scale=attention.scaling,
-                ),
-                attention_norm=layer.input_layernorm,
-                feed_forward=FeedForwardPart(
-                    feed_forward.gate_proj, feed_forward.act_fn, feed_forward.down_proj, gate=feed_forward.up_proj
-                ),
-                feed_forward_norm=layer.post_attention_layernorm,
-                dropout=Dropout(scores=attention.attention_dropout),
-                training=layer.training,
-                pre_norm=True,
-            ),
-            key_value_heads=heads // attention.num_key_value_groups,
-        )
+        return DecoderBlock(llama_block(layer, number))
 
     def embed(self, decoder: Any, ids: Tensor, words: Tensor | None, positions: Tensor) -> Tensor:
         embedded: Tensor = decoder.embed_tokens(ids) if words is None else words

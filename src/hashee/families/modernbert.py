@@ -10,7 +10,7 @@ from transformers import ModernBertConfig, ModernBertModel
 
 from hashee.cost.macs import EncoderShape
 from hashee.engine.adapter import Adapter, PackedTokens
-from hashee.engine.attention import PositionTerms
+from hashee.engine.attention import PositionTerms, half_angles
 from hashee.engine.block import Block, Dropout
 from hashee.engine.parts import AttentionPart, FeedForwardPart, FusedProjections
 
@@ -71,9 +71,7 @@ class ModernBertAdapter(Adapter):
         terms = {}
         for attention_type in {layer.attention_type for layer in encoder.layers}:
             angles = encoder.rotary_emb(hidden, tokens.positions, attention_type)
-            # Both halves of a head are rotated by the same angles.
-            cosine, sine = (values.squeeze(0).chunk(2, dim=-1)[0] for values in angles)
-            terms[attention_type] = PositionTerms(rotary=(cosine, sine))
+            terms[attention_type] = PositionTerms(rotary=half_angles(angles))
         return terms
 
     def final_norm(self, encoder: Any) -> Module | None:

@@ -1,6 +1,7 @@
 """Texts are tokenized and padded in one module each, as transformers does it."""
 
 import ast
+import copy
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,49 @@ def test_the_shorter_limit_holds_and_without_one_nothing_is_truncated() -> None:
 def test_refused_texts_have_their_number_in_the_stream() -> None:
     with pytest.raises(InputError, match="text 5 is int"):
         list(token_ids(["the"] * 5 + [3], make_tokenizer(), 10, batch_size=2))
+
+
+LONG = {
+    "words": "a good film and a long one , never dull " * 400,
+    "one word": "a" * 20_000,
+    "Chinese": "我" * 9000,
+    "marks": "e\u0301" * 9000,
+    "spaces": " " * 20_000 + "a good film " * 2000,
+    "empty": "",
+    "short": "a cat",
+}
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", ["WordPiece", "MiniLM", "bytes"])
+def test_far_too_long_texts_have_the_tokens_that_transformers_gives_them(name: str, side: str) -> None:
+    tokenizer = copy.deepcopy(TOKENIZERS[name])
+    tokenizer.truncation_side = side
+    tokenize = TextTokenizer(tokenizer, 40)
+    whole = tokenizer([*LONG.values()], verbose=False)["input_ids"]
+    found = tokenize([*LONG.values()])["input_ids"]
+    assert found == tokenizer([*LONG.values()], truncation=True, max_length=40)["input_ids"]
+    assert tokenize.truncated([*LONG.values()], found) == [len(ids) > 40 for ids in whole]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", ["WordPiece", "MiniLM", "bytes"])
+def test_far_too_long_pairs_have_the_tokens_that_transformers_gives_them(name: str, side: str) -> None:
+    tokenizer = copy.deepcopy(TOKENIZERS[name])
+    tokenizer.truncation_side = side
+    # Not longer: what transformers itself keeps of pairs grows with the product of their lengths.
+    texts = [text[:300] for text in LONG.values()]
+    pairs = [(text, other) for text in texts for other in texts]
+    sides = tuple(map(list, zip(*pairs, strict=True)))
+    special = tokenizer.num_special_tokens_to_add(pair=True)
+    # An even number of other tokens: an odd one goes to the longer text, which is not known of two that are cut.
+    most = 12 + special
+    found = TextTokenizer(tokenizer, most)(pairs)["input_ids"]
+    assert found == tokenizer(*sides, truncation=True, max_length=most)["input_ids"]
+
+
+def test_two_texts_of_a_megabyte_do_not_fill_the_memory() -> None:
+    # The parts that truncation cuts off would be 15 million encodings.
+    text = "我" * 1_000_000
+    (ids,) = TextTokenizer(TOKENIZERS["MiniLM"], 512)([(text, text)])["input_ids"]
+    assert len(ids) == 512

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hashee.data.columns import Chosen, Columns, choose_columns, no_label_column
+from hashee.data.row_files import is_encodable
 from hashee.data.sources import Source
 from hashee.data.task import Task, Words
-from hashee.data.texts import HALF_PAIR, Text, is_encodable, parse_number
+from hashee.data.texts import HALF_PAIR, Text, parse_number
 from hashee.errors import InputError
 
 _SHOWN = 5

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hashee.data.texts import location_of, read_rows
+from hashee.data.row_files import location_of
+from hashee.data.texts import read_rows
 from hashee.errors import InputError
 
 _QRELS = (("query-id", "corpus-id", "score"), ("query", "doc", "relevance"), ("query_id", "doc_id", "relevance"))

@@ -7,7 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from hashee.data.texts import Row, ending_of, location_of, read_rows
+from hashee.data.row_files import Row, ending_of, location_of
+from hashee.data.texts import read_rows
 from hashee.errors import InputError
 
 _BATCH = 1000

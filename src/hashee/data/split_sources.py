@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from hashee.data.registry import TASKS, Layout, plain_name
+from hashee.data.row_files import ENDINGS
 from hashee.data.sources import DatasetSource, FileSource, Source, is_dataset
-from hashee.data.texts import ENDINGS, PathLike
+from hashee.data.texts import PathLike
 from hashee.errors import InputError
 from hashee.packages import require
 

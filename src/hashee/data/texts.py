@@ -1,27 +1,30 @@
 """Reading texts, pairs and labels from files, one row at a time."""
 
-import csv
-import gzip
-import json
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar
 
-from hashee.errors import InputError, first_line
+from hashee.data.row_files import (
+    ENDINGS,
+    READERS,
+    ChooseColumns,
+    Row,
+    ending_of,
+    is_encodable,
+    location_of,
+    read_lines,
+    tsv_rows,
+)
+from hashee.errors import InputError
 
 Text: TypeAlias = str | tuple[str, str]
 Label: TypeAlias = int | float | str
 PathLike: TypeAlias = str | os.PathLike[str]
-# Given the columns there are, return the columns to read.
-ChooseColumns: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]
-# (line or row number from 1, the values of the chosen columns)
-Row: TypeAlias = tuple[int, tuple[Any, ...]]
+_T = TypeVar("_T")
 
-ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # In the order in which they are tried.
 TEXT_COLUMNS = (
     *(("text",), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("sentence",)),
@@ -30,12 +33,7 @@ TEXT_COLUMNS = (
 LABEL_COLUMNS = ("label", "score")
 HALF_PAIR = "half of a surrogate pair, which is no character; correct the text, or leave it out"
 
-# The csv module stops at 131,072 characters a field, which long documents exceed; a limit stays, because an
-# unclosed quote would otherwise swallow the rest of the file into memory.
-_LONGEST_CSV_FIELD = 1 << 26
 _NUMBER = re.compile(r"[-+]?(\d{1,300}\.?\d{0,300}|\.\d{1,300})([eE][-+]?\d{1,3})?", re.ASCII)
-_PARQUET_ROWS = 256
-_PARQUET_BUFFER = 1 << 20
 
 
 def read_texts(
@@ -57,6 +55,16 @@ def read_numbered(
 ) -> Iterator[tuple[int, Text]]:
     """Stream the texts of one file as `read_texts` does, each with the number of its line (parquet: row) from 1 on."""
     return _texts_of(_checked_path(path), column, pair_column)
+
+
+def read_leniently(
+    path: PathLike, column: str | None = None, pair_column: str | None = None
+) -> Iterator[tuple[int, Text | InputError]]:
+    """Stream as `read_numbered` does, with an error in place of each row that cannot be read.
+
+    A file of which nothing more can be read, or that lacks the columns as a whole, still raises.
+    """
+    return _found_texts(_checked_path(path), column, pair_column)
 
 
 def text_columns(rows: Sequence[Any], first: int = 0) -> tuple[list[str], list[str] | None]:
@@ -81,17 +89,6 @@ def text_columns(rows: Sequence[Any], first: int = 0) -> tuple[list[str], list[s
             f"is {form}"
         )
     return [row[0] for row in rows], [row[1] for row in rows]
-
-
-def is_encodable(text: str) -> bool:
-    """Return whether a string is text: halves of surrogate pairs, which JSON can spell, are no characters."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_labelled(
@@ -120,19 +117,38 @@ def read_rows(
     if ending == ".txt":
         raise InputError(f"{path} is plain text without columns; use one of {', '.join(ENDINGS[1:])}")
     if ending == ".tsv":
-        return _tsv_rows(path, choose, header)
-    reader = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[ending]
-    return reader(path, choose)
+        return _strictly(tsv_rows(path, choose, header))
+    return _strictly(READERS[ending](path, choose))
+
+
+def _strictly(found: Iterator[tuple[int, _T | InputError]]) -> Iterator[tuple[int, _T]]:
+    """Raise the first thing that is wrong with a row."""
+    for number, row in found:
+        if isinstance(row, InputError):
+            raise row
+        yield number, row
 
 
 def _texts_of(path: Path, column: str | None, pair_column: str | None) -> Iterator[tuple[int, Text]]:
-    if ending_of(path) == ".txt":
+    return _strictly(_found_texts(path, column, pair_column))
+
+
+def _found_texts(path: Path, column: str | None, pair_column: str | None) -> Iterator[tuple[int, Text | InputError]]:
+    ending = ending_of(path)
+    if ending == ".txt":
         if column is not None or pair_column is not None:
             raise InputError(f"{path} is plain text without columns; leave out column={column or pair_column!r}")
-        yield from ((number, line) for number, line in _lines(path) if line.strip())
+        yield from ((number, line) for number, line in read_lines(path) if isinstance(line, InputError) or line.strip())
         return
-    for number, values in read_rows(path, lambda columns: _text_columns(path, columns, column, pair_column)):
-        yield number, _as_text(values, path, number)
+    for number, values in READERS[ending](path, lambda columns: _text_columns(path, columns, column, pair_column)):
+        if isinstance(values, InputError):
+            yield number, values
+            continue
+        try:
+            text: Text | InputError = _as_text(values, path, number)
+        except InputError as error:
+            text = error
+        yield number, text
 
 
 def _labelled_of(
@@ -213,90 +229,7 @@ def _type_name(value: Any) -> str:
     return "missing" if value is None else f"of type {type(value).__name__}"
 
 
-# --- one reader per format ---------------------------------------------------------------------------------
-
-
-def _jsonl_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
-    chosen: tuple[str, ...] | None = None
-    for number, line in _lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{location_of(path, number)}: not valid JSON ({error})") from None
-        except RecursionError:
-            raise InputError(f"{location_of(path, number)}: JSON nested too deeply") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{location_of(path, number)}: expected a JSON object, found {type(row).__name__}")
-        if chosen is None:
-            chosen = choose(tuple(row))
-        for name in chosen:
-            if name not in row:
-                raise InputError(f"{location_of(path, number)}: no column {name!r}; this row has: {', '.join(row)}")
-        yield number, tuple(row[name] for name in chosen)
-
-
-def _csv_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CSV_FIELD))
-    # Line ends stay on the lines: inside quotes they belong to the text.
-    reader = csv.reader((line for _, line in _lines(path, keep_ends=True)), strict=True)
-
-    def fields() -> Iterator[tuple[int, list[str]]]:
-        while True:
-            start = reader.line_num + 1
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise InputError(f"{location_of(path, start)}: not valid CSV ({error})") from None
-            yield start, row
-
-    yield from _fields_to_rows(path, fields(), choose)
-
-
-def _tsv_rows(path: Path, choose: ChooseColumns, header: Sequence[str] | None = None) -> Iterator[Row]:
-    # Quotes are ordinary characters in TSV (GLUE's files have unbalanced ones), so a split is the whole grammar.
-    fields = ((number, line.split("\t")) for number, line in _lines(path) if line)
-    yield from _fields_to_rows(path, fields if header is None else chain([(0, list(header))], fields), choose)
-
-
-def _fields_to_rows(path: Path, fields: Iterator[tuple[int, list[str]]], choose: ChooseColumns) -> Iterator[Row]:
-    header: list[str] | None = None
-    positions: list[int] = []
-    for number, row in fields:
-        if not row:
-            continue
-        if header is None:
-            header = row
-            positions = [header.index(name) for name in choose(header)]
-        elif len(row) != len(header):
-            raise InputError(f"{location_of(path, number)}: {len(row)} fields where the header has {len(header)}")
-        else:
-            yield number, tuple(row[position] for position in positions)
-
-
-def _parquet_rows(path: Path, choose: ChooseColumns) -> Iterator[Row]:
-    try:
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError:
-        raise InputError(f'reading {path} needs pyarrow: pip install "hashee[parquet]"') from None
-    try:
-        # Without a buffer size, pyarrow fetches the whole column of a row group (often a million rows) at once.
-        with pyarrow.parquet.ParquetFile(path, buffer_size=_PARQUET_BUFFER) as file:
-            chosen = choose(file.schema_arrow.names)
-            number = 0
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(dict.fromkeys(chosen))):
-                for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
-                    number += 1
-                    yield number, values
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable parquet file: {first_line(error)}") from None
-
-
-# --- files and lines ---------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------
 
 
 def _checked_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
@@ -313,39 +246,3 @@ def _checked_path(path: PathLike) -> Path:
         raise InputError(f"{path} does not exist")
     ending_of(path)
     return path
-
-
-def ending_of(path: Path) -> str:
-    """Return the format's ending without `.gz`, or refuse a format that cannot be read."""
-    compressed = path.suffix.lower() == ".gz"
-    ending = Path(path.stem).suffix.lower() if compressed else path.suffix.lower()
-    if ending not in ENDINGS or (compressed and ending == ".parquet"):
-        raise InputError(f"cannot read {path}: the name must end in {', '.join(ENDINGS)} (all but .parquet also .gz)")
-    return ending
-
-
-def _lines(path: Path, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
-    """Stream the numbered lines of a UTF-8 file, plain or gzip; only \\n and \\r\\n end a line."""
-    number = 0
-    try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, start=1):
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield number, line if keep_ends else line.removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{location_of(path, number)}: not UTF-8 ({error.reason}); convert the file to UTF-8"
-        ) from None
-    except EOFError:
-        raise InputError(f"{path} is a truncated gzip file (cut off after line {number}); copy it again") from None
-    except (OSError, zlib.error) as error:
-        raise InputError(f"cannot read {path} after line {number}: {first_line(error)}") from None
-
-
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
-
-
-def location_of(path: Path, number: int) -> str:
-    """Return where a row is, for messages."""
-    return f"{path}, {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"

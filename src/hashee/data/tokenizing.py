@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import Tokenizer
 
+from hashee.data.long_texts import LongTexts
 from hashee.data.texts import text_columns
 from hashee.errors import InputError
 
@@ -44,7 +45,7 @@ class TextTokenizer:
         first: the number of the first text, for messages.
         """
         offsets = {"return_offsets_mapping": True} if self.offsets else {}
-        text, pair = text_columns(texts, first)
+        text, pair = self._columns(texts, first)
         read: dict[str, Any] = {"text_target": text} if self.target else {"text": text, "text_pair": pair}
         return dict(
             self.tokenizer(
@@ -60,13 +61,30 @@ class TextTokenizer:
             )
         )
 
+    def _columns(self, texts: Sequence[Any], first: int = 0) -> tuple[list[str], list[str] | None]:
+        """Return texts, and the seconds of pairs, without what is far beyond `max_length`."""
+        text, pair = text_columns(texts, first)
+        if self.max_length is None:
+            return text, pair
+        side = getattr(self.tokenizer, "truncation_side", "right")
+        return LongTexts(self._tokens_of, self.max_length, from_left=side == "left").cut(text, pair)
+
+    def _tokens_of(self, text: str) -> tuple[int, Sequence[tuple[int, int]] | None]:
+        """Return how many tokens a text has, without special ones, and where they are if the tokenizer knows."""
+        is_fast = bool(getattr(self.tokenizer, "is_fast", False))
+        whole = replace(self, max_length=None, token_types=False, offsets=is_fast, special_tokens=False)
+        columns = whole([text])
+        return len(columns["input_ids"][0]), columns["offset_mapping"][0] if is_fast else None
+
     def truncated(self, texts: Sequence[Any], rows: Sequence[Sequence[int]]) -> list[bool]:
         """Tell which texts are longer than their ids, as this tokenizer returned them."""
         most = self.max_length
         full = [number for number, row in enumerate(rows) if most is not None and len(row) >= most]
         if not full:
             return [False] * len(rows)
-        whole = replace(self, max_length=None)([texts[number] for number in full])["input_ids"]
+        # Of texts that are far longer a part is enough, as long as it is longer than their ids.
+        text, pair = self._columns([texts[number] for number in full])
+        whole = replace(self, max_length=None)(text if pair is None else [*zip(text, pair, strict=True)])["input_ids"]
         longer = {number for number, row in zip(full, whole, strict=True) if len(row) > len(rows[number])}
         return [number in longer for number in range(len(rows))]
 

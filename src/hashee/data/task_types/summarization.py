@@ -8,11 +8,12 @@ import numpy as np
 
 from hashee.data.reading import Rows
 from hashee.data.registry import Layout
+from hashee.data.row_files import is_encodable
 from hashee.data.task import SUMMARY_RECIPE, Kind, Target, Task
 from hashee.data.task_types.losses import cross_entropy, divergence
 from hashee.data.task_types.rouge import chrf, rouge
 from hashee.data.task_types.task_type import Agreement, Array, Parts, TaskType
-from hashee.data.texts import HALF_PAIR, is_encodable
+from hashee.data.texts import HALF_PAIR
 from hashee.errors import InputError
 
 if TYPE_CHECKING:

@@ -4,7 +4,9 @@
 
 Prints what was accepted and refused, the latency of what was accepted, and the throughput beside `predict` offline,
 which is timed in the same run, before and after. Requests come at a fixed pace, whether or not earlier ones were
-answered. Client and server share the machine, so the client's own work lowers what the server can do.
+answered. Client and server share the machine, so the client's own work lowers what the server can do by the clock; the
+same per second of processor time, of server and worker together, is beside it. With --baseline a usual server
+(benchmarks/dynamic_batching_server.py) gets the same load.
 """
 
 import argparse
@@ -12,13 +14,11 @@ import asyncio
 import base64
 import json
 import random
-import re
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+from serving_client import Client, RunningServer
 
 import hashee
 from hashee.cost.machine import describe_machine
@@ -98,83 +99,111 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-latency-ms", type=float, default=200)
     parser.add_argument("--max-queue-macs", type=int)
+    parser.add_argument("--baseline", type=Path, help="folder of a dense embedder: a usual server runs it, same load")
     parser.add_argument("--output", type=Path, help="file for the outcome as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    source = read_texts(options.texts) if options.texts else (text for text, _ in rotten_tomatoes())
-    texts = list(islice((text for text in source if isinstance(text, str)), options.number))
+    texts = embedded_texts(options.number, options.texts)
     model = hashee.load(options.model)
     workload, before = offline(model, texts)
-    arguments = ["--threads", str(options.threads), "--max-latency-ms", str(options.max_latency_ms)]
+    pace = options.load * before.by_clock / options.each
+    arguments = ["--threads", options.threads, "--max-latency-ms", options.max_latency_ms]
     if options.max_queue_macs is not None:
-        arguments += ["--max-queue-macs", str(options.max_queue_macs)]
-    command = [sys.executable, "-m", "hashee", "serve", str(options.model), "--port", "0", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            url = address(server)
-            pace = options.load * before / options.each
-            used = cpu_seconds(server.pid)
-            outcome, status = asyncio.run(load(url, workload, pace, options.seconds, options.each))
-            died = server.poll()
-            used = {name: round(seconds - used[name], 2) for name, seconds in cpu_seconds(server.pid).items()}
-        finally:
-            server.terminate()
-    start = time.process_time()
+        arguments += ["--max-queue-macs", options.max_queue_macs]
+    with RunningServer(options.model, *arguments) as server:
+        loaded = under_load(server, workload, pace, options)
+    report: dict[str, Any] = {}
+    if options.baseline is not None:
+        program = Path(__file__).with_name("dynamic_batching_server.py")
+        with RunningServer(options.baseline, "--threads", options.threads, program=(program,)) as other:
+            baseline = under_load(other, dense_workload(options.baseline, texts), pace, options)
+        report["baseline"] = summary(baseline, options, before)
     _, after = offline(model, texts)
-    used["offline"] = round(time.process_time() - start, 2)
-    report = summary(outcome, options, (before, after)) | {"status": status, "server_died": died is not None}
-    # On a machine that others use as well, a second of processor time compares better than one of the clock.
-    report["cpu_seconds"] = used
-    report["texts_per_cpu_second"] = {
-        "worker": round(len(outcome.latencies) * options.each / max(used["worker"], 0.01), 1),
-        "offline": round(len(texts) / max(used["offline"], 0.01), 1),
-    }
+    report = summary(loaded, options, before.mean(after)) | report
     print(json.dumps(report, indent=1))
     if options.output is not None:
         options.output.write_text(json.dumps(report | {"machine": describe_machine(options.threads)}, indent=1) + "\n")
-    if outcome.wrong or died is not None or not outcome.latencies:
+    if loaded.outcome.wrong or loaded.died or not loaded.outcome.latencies:
         sys.exit(1)
 
 
-def offline(model: Any, texts: list[str]) -> tuple[Workload, float]:
+@dataclass(frozen=True)
+class Rates:
+    """Texts per second of the clock, and of processor time."""
+
+    by_clock: float
+    by_processor: float
+
+    def mean(self, other: "Rates") -> "Rates":
+        """Return the mean of two measurements."""
+        return Rates((self.by_clock + other.by_clock) / 2, (self.by_processor + other.by_processor) / 2)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of a server under load."""
+
+    outcome: Outcome
+    status: dict[str, Any]
+    cpu_seconds: dict[str, float]
+    died: bool
+
+
+def under_load(server: RunningServer, workload: Workload, pace: float, options: argparse.Namespace) -> Loaded:
+    """Send requests to a server for some seconds."""
+    used = cpu_seconds(server)
+    outcome, status = asyncio.run(load(server.url, workload, pace, options.seconds, options.each))
+    died = server.process.poll() is not None
+    now = used if died else cpu_seconds(server)
+    return Loaded(outcome, status, {name: round(now[name] - used[name], 2) for name in now}, died)
+
+
+def dense_workload(folder: Path, texts: list[str]) -> Workload:
+    """Return the texts with their embeddings by sentence-transformers."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415  # takes seconds, only for the baseline
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return Workload(texts, [*model.encode(texts, normalize_embeddings=True)], "embedding", folder.name)
+
+
+def embedded_texts(number: int, path: Path | None = None) -> list[str]:
+    """Return the first texts of a file, or of Rotten Tomatoes."""
+    source = read_texts(path) if path else (text for text, _ in rotten_tomatoes())
+    return list(islice((text for text in source if isinstance(text, str)), number))
+
+
+def offline(model: Any, texts: list[str]) -> tuple[Workload, Rates]:
     """Return the texts with their outputs, and how many a second `predict` gives."""
     name = type(model).__name__
     head = "embedding" if name.endswith("Model") else "reranker" if model.config.num_labels == 1 else "classifier"
     asked: list[Any] = [(QUERY, text) for text in texts] if head == "reranker" else texts
     list(model.predict(asked[:64], progress=False))
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     outputs = list(model.predict(asked, progress=False))
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     if head == "embedding":
         means = [states.mean(axis=0) for states in outputs]
         outputs = [mean / np.linalg.norm(mean) for mean in means]
     elif head == "classifier":
         order = np.argsort([str(model.config.id2label[number]) for number in range(model.config.num_labels)])
         outputs = [logits[order] for logits in outputs]
-    return Workload(texts, outputs, head, Path(model.config.name_or_path).absolute().name), len(texts) / seconds
+    return Workload(texts, outputs, head, Path(model.config.name_or_path).absolute().name), Rates(
+        len(texts) / seconds, len(texts) / max(used, 1e-3)
+    )
 
 
-def cpu_seconds(server: int) -> dict[str, float]:
+def cpu_seconds(server: RunningServer) -> dict[str, float]:
     """Return the processor time of server, worker and this client so far."""
-    parent = psutil.Process(server)
-    workers = [each for each in parent.children() if "spawn_main" in " ".join(each.cmdline())]
-    times = {"server": [parent], "worker": workers, "client": [psutil.Process()]}
+    times = {
+        "server": [psutil.Process(server.process.pid)],
+        "worker": [*map(psutil.Process, server.workers())],
+        "client": [psutil.Process()],
+    }
     return {name: sum(sum(each.cpu_times()[:2]) for each in group) for name, group in times.items()}
 
 
-def address(server: "subprocess.Popen[str]") -> str:
-    """Return the address of a server once it listens."""
-    assert server.stderr is not None
-    said = []
-    for line in server.stderr:
-        said.append(line)
-        if found := re.search(r"serving on (\S+)", line):
-            return found[1]
-    sys.exit("the server did not start: " + "".join(said))
-
-
-async def load(url: str, workload: Workload, pace: float, seconds: float, each: int) -> tuple[Outcome, Any]:
+async def load(url: str, workload: Workload, pace: float, seconds: float, each: int) -> tuple[Outcome, dict[str, Any]]:
     """Send requests at a pace for some seconds, and wait for their answers."""
     outcome, chance = Outcome(), random.Random(0)
     client = Client(url)
@@ -194,41 +223,19 @@ async def load(url: str, workload: Workload, pace: float, seconds: float, each: 
         await asyncio.sleep(0.001)
     if open_now:
         await asyncio.wait(open_now)
-    _, _, status = await client.send("GET", "/status")
-    _, _, metrics = await client.send("GET", "/metrics")
+    return outcome, await own_counts(client)
+
+
+async def own_counts(client: Client) -> dict[str, Any]:
+    """Return what the server counted itself, if it is ours."""
+    reply = await client.send("GET", "/status")
+    if reply.status != 200:
+        return {}
+    metrics = (await client.send("GET", "/metrics")).body
     lines = [line.split() for line in metrics.decode().splitlines() if not line.startswith("#")]
     counts = {line[0].partition("{")[0].removeprefix("hashee_"): float(line[1]) for line in lines}
     names = ("batch_texts_count", "batch_texts_sum", "run_seconds_total")
-    return outcome, {**json.loads(status)["models"][0], **{name: round(counts[name], 2) for name in names}}
-
-
-class Client:
-    """As little of HTTP as it takes: a client that is slower than the server would measure itself."""
-
-    def __init__(self, url: str) -> None:
-        host, _, port = url.removeprefix("http://").rpartition(":")
-        self._address = (host.strip("[]"), int(port))
-        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-        """Send a request on a free connection, or a new one, and return status, headers and body."""
-        fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        head = f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n"
-        while True:
-            was_free = bool(self._free)
-            reader, writer = self._free.pop() if was_free else await asyncio.open_connection(*self._address)
-            try:
-                writer.write(head.encode() + body)
-                lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
-                answer = await reader.readexactly(int(headers["content-length"]))
-            except (OSError, asyncio.IncompleteReadError):
-                writer.close()
-                if was_free:
-                    continue  # the server closes connections that were idle
-                raise
-            self._free.append((reader, writer))
-            return int(lines[0].split()[1]), headers, answer
+    return {**json.loads(reply.body)["models"][0], **{name: round(counts[name], 2) for name in names}}
 
 
 async def ask(client: Client, workload: Workload, chosen: Sequence[int], outcome: Outcome) -> None:
@@ -236,26 +243,29 @@ async def ask(client: Client, workload: Workload, chosen: Sequence[int], outcome
     path, body = workload.request(chosen)
     start = time.perf_counter()
     try:
-        status, headers, answer = await client.send("POST", path, json.dumps(body).encode())
+        reply = await client.send("POST", path, json.dumps(body).encode())
     except (OSError, asyncio.IncompleteReadError) as error:
         outcome.statuses[type(error).__name__] += 1
         return
-    outcome.statuses[str(status)] += 1
-    if status == 200:
+    outcome.statuses[str(reply.status)] += 1
+    if reply.status == 200:
         outcome.latencies.append(time.perf_counter() - start)
-        outcome.in_server.append(float(headers["x-total-time"]) / 1000)
-        outcome.wrong += not workload.is_right(chosen, json.loads(answer))
-    elif status == 429:
-        outcome.retry_after.append(int(headers["retry-after"]))
+        outcome.in_server.append(float(reply.headers.get("x-total-time", "nan")) / 1000)
+        outcome.wrong += not workload.is_right(chosen, json.loads(reply.body))
+    elif reply.status == 429:
+        outcome.retry_after.append(int(reply.headers["retry-after"]))
 
 
-def summary(outcome: Outcome, options: argparse.Namespace, offline_rates: tuple[float, float]) -> dict[str, Any]:
+def summary(loaded: Loaded, options: argparse.Namespace, offline_rates: Rates) -> dict[str, Any]:
     """Return the numbers to report."""
+    outcome = loaded.outcome
     answered = len(outcome.latencies) * options.each
     p50, p99 = np.percentile(outcome.latencies, [50, 99]) if outcome.latencies else (0.0, 0.0)
     inner = np.percentile(outcome.in_server, [50, 99]) if outcome.in_server else (0.0, 0.0)
     requests = sum(outcome.statuses.values())
-    rate, offline_rate = answered / options.seconds, sum(offline_rates) / 2
+    used = loaded.cpu_seconds
+    # Others use the machine as well, the client first: processor time says what the server itself needs.
+    rates = Rates(answered / options.seconds, answered / max(used["server"] + used["worker"], 0.01))
     return {
         "seconds": options.seconds,
         "load": options.load,
@@ -265,14 +275,20 @@ def summary(outcome: Outcome, options: argparse.Namespace, offline_rates: tuple[
         "statuses": dict(outcome.statuses),
         "share_429": round(outcome.statuses["429"] / max(requests, 1), 4),
         "wrong": outcome.wrong,
+        "died": loaded.died,
         "p50_ms": round(1000 * float(p50), 1),
         "p99_ms": round(1000 * float(p99), 1),
         "p50_in_server_ms": round(1000 * float(inner[0]), 1),
         "p99_in_server_ms": round(1000 * float(inner[1]), 1),
         "retry_after": dict(Counter(outcome.retry_after)),
-        "texts_per_second": round(rate, 1),
-        "offline_texts_per_second": [round(each, 1) for each in offline_rates],
-        "share_of_offline": round(rate / offline_rate, 3),
+        "cpu_seconds": used,
+        "texts_per_second": round(rates.by_clock, 1),
+        "texts_per_cpu_second": round(rates.by_processor, 1),
+        "texts_per_worker_cpu_second": round(answered / max(used["worker"], 0.01), 1),
+        "offline": {name: round(value, 1) for name, value in asdict(offline_rates).items()},
+        "share_of_offline_by_clock": round(rates.by_clock / offline_rates.by_clock, 3),
+        "share_of_offline_by_processor": round(rates.by_processor / offline_rates.by_processor, 3),
+        "status": loaded.status,
     }
 
 

@@ -1,17 +1,11 @@
 """What the tests of serving share: tiny model folders, and a real server in a process of its own."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
 import numpy as np
+from serving_client import RunningServer
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import hashee
@@ -70,48 +64,13 @@ def unit(vector: Any) -> Any:
     return vector / np.linalg.norm(vector)
 
 
-class Server:
-    """`hashee serve` in a process of its own, on a free port of loopback; a context manager."""
+class Server(RunningServer):
+    """`hashee serve` in a process of its own, and requests to it."""
 
     def __init__(self, *arguments: object, token: str | None = None) -> None:
-        command = [sys.executable, "-m", "hashee", "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        environment |= {} if token is None else {"HASHEE_TOKEN": token}
         self.token = token
         self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        self.lines: list[str] = []
-        self._started = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        self._started.wait(PATIENCE_MS / 1000)
-        found = re.search(r"serving on (http://\S+)", self.said)
-        assert found, self.said
-        self.url = found[1]
-
-    @property
-    def said(self) -> str:
-        """Everything on standard error so far."""
-        return "".join(self.lines)
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if "serving on" in line:
-                self._started.set()
-        self._started.set()
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        super().__init__(*arguments, "--threads", 1, token=token, seconds=PATIENCE_MS / 1000)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """Send a JSON body."""
@@ -122,9 +81,3 @@ class Server:
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Fetch a path."""
         return httpx.get(self.url + path, **{"timeout": PATIENCE_MS / 1000, "headers": self.headers} | options)
-
-    def workers(self) -> list[int]:
-        """Return the processes of the models; not the one in which Python's multiprocessing tracks resources."""
-        parent = self.process.pid
-        listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return [pid for pid in map(int, listed) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]

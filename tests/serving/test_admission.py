@@ -84,16 +84,24 @@ def test_a_worker_that_is_killed_comes_back_and_its_requests_are_answered(
     assert np.abs(np.array(again.json()) - expected).max() <= 1e-5
 
 
+def queued(server: Server) -> int:
+    """Return the work that waits or runs."""
+    return int(server.get("/status").json()["models"][0]["queue_macs"])
+
+
 def test_sigterm_answers_what_was_accepted_and_a_late_answer_is_an_error(folders: dict[str, Path]) -> None:
-    with Server(folders["classifier"], "--deadline-ms", 2000) as server:
+    with Server(folders["classifier"], "--deadline-ms", 4000) as server:
         (worker,) = server.workers()
         os.kill(worker, signal.SIGSTOP)
         late = server.post("/predict", {"inputs": "a good film"})
         assert (late.status_code, late.json()["error_type"]) == (504, "Overloaded")
         answers: list[httpx.Response] = []
+        before = queued(server)
         asking = threading.Thread(target=lambda: answers.append(server.post("/predict", {"inputs": "a good film"})))
         asking.start()
-        time.sleep(0.3)
+        deadline = time.monotonic() + 30
+        while queued(server) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         os.kill(worker, signal.SIGCONT)

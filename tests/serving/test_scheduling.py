@@ -75,7 +75,7 @@ def test_a_text_that_fails_fails_alone(tokenizer: Any, folders: dict[str, Path])
     model = open_model(ModelSettings(folders["classifier"]))
     ids = [np.array(tokenizer(text)["input_ids"]) for text in TEXTS]
     broken = [*ids[:2], np.array([2, 10**6, 3]), *ids[2:]]
-    done = model.run(Job(7, {"input_ids": broken, "token_type_ids": [np.zeros_like(each) for each in broken]}))
+    done = model.run(Job.of(7, {"input_ids": broken, "token_type_ids": [np.zeros_like(each) for each in broken]}))
     assert done.number == 7
     assert isinstance(done.outputs[2], str)
     others = [output for output in done.outputs if not isinstance(output, str)]
@@ -85,7 +85,7 @@ def test_a_text_that_fails_fails_alone(tokenizer: Any, folders: dict[str, Path])
 def test_int8_models_give_what_the_library_gives(tokenizer: Any, folders: dict[str, Path]) -> None:
     model = open_model(ModelSettings(folders["classifier"], backend="int8"))
     ids = [np.array(tokenizer(text)["input_ids"]) for text in TEXTS]
-    done = model.run(Job(0, {"input_ids": ids, "token_type_ids": [np.zeros_like(each) for each in ids]}))
+    done = model.run(Job.of(0, {"input_ids": ids, "token_type_ids": [np.zeros_like(each) for each in ids]}))
     expected = list(hashee.load(folders["classifier"], quantize="int8").predict(TEXTS, progress=False))
     assert np.abs(np.array(done.outputs) - expected).max() <= 1e-4
     assert np.abs(np.array(done.outputs) - offline(folders["classifier"], TEXTS)).max() > 1e-6
@@ -140,7 +140,7 @@ def test_dense_models_are_run_by_transformers_and_cost_their_full_depth(tokenize
     served = open_served(settings).with_process(model.opened)
     texts = served.tokenize(TEXTS, truncate=False)
     for text, words in zip(texts, TEXTS, strict=True):
-        done = model.run(Job(0, {name: [column] for name, column in text.columns.items()}))
+        done = model.run(Job.of(0, {name: [column] for name, column in text.columns.items()}))
         with torch.no_grad():
             expected = dense(**tokenizer(words, return_tensors="pt")).logits[0].numpy()
         assert np.abs(done.outputs[0] - expected).max() <= 1e-5

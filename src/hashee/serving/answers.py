@@ -39,9 +39,7 @@ def openai_embeddings(
         {
             "object": "embedding",
             "index": number,
-            "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode()
-            if encoding == "base64"
-            else row.tolist(),
+            "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode() if encoding == "base64" else row,
         }
         for number, row in enumerate(rows)
     ]

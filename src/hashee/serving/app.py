@@ -4,12 +4,8 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from hashee.errors import shortened
 from hashee.serving.answers import embeddings, openai_embeddings, predictions, ranks, sequences
 from hashee.serving.bodies import (
     EmbedBody,
@@ -21,9 +17,21 @@ from hashee.serving.bodies import (
     TokenizeBody,
 )
 from hashee.serving.description import info, status
-from hashee.serving.failures import MalformedBody, NotReady, RequestError
+from hashee.serving.documented import (
+    OpenAIEmbeddings,
+    OpenAIFailure,
+    Prediction,
+    Rank,
+    Token,
+    reads_body,
+    reads_nothing,
+    runs_model,
+    shows_text,
+)
+from hashee.serving.failures import NotReady, RequestError, UnknownModel
 from hashee.serving.gate import Gate
 from hashee.serving.playground import POLICY, page
+from hashee.serving.refusals import add_refusals
 from hashee.serving.responses import error_response, json_response, timings
 from hashee.serving.served import Head
 from hashee.serving.service import Services
@@ -37,7 +45,7 @@ def make_app(services: Services) -> FastAPI:
     app = FastAPI(title="hashee", version=version("hashee"), docs_url=None, redoc_url=None)
     _add_inference(app, services)
     _add_own(app, services)
-    _add_errors(app)
+    add_refusals(app)
     app.add_middleware(Gate, settings=services.settings, metrics=services.metrics)
     return app
 
@@ -45,7 +53,7 @@ def make_app(services: Services) -> FastAPI:
 def _add_inference(app: FastAPI, services: Services) -> None:
     """Add what runs a model."""
 
-    @app.post("/v1/embeddings", response_class=Response)
+    @app.post("/v1/embeddings", response_class=JSONResponse, responses=runs_model(OpenAIEmbeddings, OpenAIFailure))
     async def v1_embeddings(body: OpenAIEmbeddingsBody) -> Response:
         """Embed texts, as OpenAI's API does."""
         service = services.named(body.model, [Head.EMBEDDING], "embed")
@@ -56,22 +64,22 @@ def _add_inference(app: FastAPI, services: Services) -> None:
             openai_embeddings(service.model, rows, answers, body.encoding_format), headers=timings(answers)
         )
 
-    @app.get("/v1/models", response_class=Response)
+    @app.get("/v1/models", response_class=JSONResponse, responses=reads_nothing(dict[str, Any], failure=OpenAIFailure))
     async def v1_models() -> Response:
         """List the models, as OpenAI's API does."""
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "hashee"} for name in services.by_name]
         return json_response({"object": "list", "data": models})
 
-    @app.post("/embed", response_class=Response)
+    @app.post("/embed", response_class=JSONResponse, responses=runs_model(list[list[float]]))
     async def embed(body: EmbedBody) -> Response:
         """Embed texts, as text-embeddings-inference does."""
         service = services.named(body.model, [Head.EMBEDDING], "embed")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         answers = await service.run(texts, body.truncate)
         rows = embeddings(answers, normalize=body.normalize is not False, dimensions=body.dimensions)
-        return json_response([row.tolist() for row in rows], headers=timings(answers))
+        return json_response(rows, headers=timings(answers))
 
-    @app.post("/predict", response_class=Response)
+    @app.post("/predict", response_class=JSONResponse, responses=runs_model(list[Prediction] | list[list[Prediction]]))
     async def predict(body: PredictBody) -> Response:
         """Classify a text or a pair, as text-embeddings-inference does; regression gives a score."""
         service = services.named(body.model, SCORERS, "classify")
@@ -80,14 +88,14 @@ def _add_inference(app: FastAPI, services: Services) -> None:
         rows = predictions(service.model, texts, answers, body)
         return json_response(rows if is_batch else rows[0], headers=timings(answers))
 
-    @app.post("/rerank", response_class=Response)
+    @app.post("/rerank", response_class=JSONResponse, responses=runs_model(list[Rank]))
     async def rerank(body: RerankBody) -> Response:
         """Order texts by how well they fit a query, as text-embeddings-inference does."""
         service = services.named(body.model, [Head.RERANKER], "rerank")
         answers = await service.run([(body.query, text) for text in body.texts], body.truncate)
         return json_response(ranks(answers, body), headers=timings(answers))
 
-    @app.post("/", response_class=Response)
+    @app.post("/", response_class=JSONResponse, responses=runs_model(list[list[float]] | list[list[Prediction]]))
     async def infer(body: InferenceBody) -> Response:
         """Answer as Hugging Face's inference API does: by the model's head, on an address without a path."""
         model = services.named(body.model).model
@@ -105,89 +113,51 @@ def _add_inference(app: FastAPI, services: Services) -> None:
 def _add_own(app: FastAPI, services: Services) -> None:
     """Add what runs no model."""
 
-    @app.post("/tokenize", response_class=Response)
+    @app.post("/tokenize", response_class=JSONResponse, responses=reads_body(list[list[Token]]))
     async def tokenize(body: TokenizeBody) -> Response:
         """Return every token with its id and place, as text-embeddings-inference does."""
         service = services.named(body.model)
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         service.check_number(texts)
         special = body.add_special_tokens is not False
-        return json_response(await service.tokenizing(texts, lambda model: model.tokens(texts, special)))
+        return json_response(await service.showing(texts, lambda model: model.tokens(texts, special)))
 
-    @app.post("/explain", response_class=Response)
+    @app.post("/explain", response_class=JSONResponse, responses=reads_body(dict[str, Any]))
     async def explain(body: ExplainBody) -> Response:
         """Return every token of a text with its exit layer, and what the text costs."""
         service = services.named(body.model)
         parts = [body.inputs] if body.text_pair is None else [body.inputs, body.text_pair]
-        found = await service.tokenizing(parts, lambda model: model.explain(body.inputs, body.text_pair))
+        found = await service.showing(parts, lambda model: model.explain(body.inputs, body.text_pair))
         return json_response(found.to_dict() | {"model": service.model.name})
 
-    @app.get("/info", response_class=Response)
+    @app.get("/info", response_class=JSONResponse, responses=reads_nothing(dict[str, Any], UnknownModel, RequestError))
     async def get_info(model: str | None = None) -> Response:
         """Describe a model and the limits of the server, as text-embeddings-inference does."""
         return json_response(info(services, services.named(model)))
 
-    @app.get("/status", response_class=Response)
+    @app.get("/status", response_class=JSONResponse, responses=reads_nothing(dict[str, Any]))
     async def get_status() -> Response:
         """Return queue and throughput of every model."""
         return json_response(status(services))
 
-    @app.get("/health", response_class=Response)
+    @app.get("/health", response_class=JSONResponse, responses=reads_nothing(dict[str, str]))
     async def health() -> Response:
         """Say that the server lives."""
         return json_response({"status": "ok"})
 
-    @app.get("/ready", response_class=Response)
+    @app.get("/ready", response_class=JSONResponse, responses=reads_nothing(dict[str, str], NotReady))
     async def ready(request: Request) -> Response:
         """Say whether every model can be run now."""
         if services.ready:
             return json_response({"status": "ready"})
         return error_response(request.url.path, NotReady("a model is being opened; ask again in a second"))
 
-    @app.get("/metrics", response_class=Response)
+    @app.get("/metrics", response_class=PlainTextResponse, responses=shows_text())
     async def metrics() -> Response:
         """Return metrics in Prometheus' format."""
         return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/", response_class=HTMLResponse)
+    @app.get("/", response_class=HTMLResponse, responses=shows_text())
     async def playground() -> Response:
         """Show the page on which models can be tried."""
         return HTMLResponse(page(), headers={"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"})
-
-
-def _add_errors(app: FastAPI) -> None:
-    """Make every error one line."""
-
-    @app.exception_handler(RequestError)
-    async def refused(request: Request, error: RequestError) -> Response:
-        return error_response(request.url.path, error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first: Any = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return error_response(request.url.path, MalformedBody("the body is no JSON; send a JSON object"))
-        return error_response(request.url.path, RequestError(_reason(first)))
-
-    @app.exception_handler(ValidationError)
-    async def invalid_for_head(request: Request, error: ValidationError) -> Response:
-        return error_response(request.url.path, RequestError(_reason(error.errors()[0])))
-
-    @app.exception_handler(HTTPException)
-    async def http_error(request: Request, error: HTTPException) -> Response:
-        failure = MalformedBody(f"{request.method} {shortened(request.url.path)}: {error.detail}")
-        failure.status = error.status_code
-        return error_response(request.url.path, failure)
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        # The traceback is written by uvicorn, to which the error goes on.
-        failure = RequestError("the server made an error, which it has written to its standard error")
-        failure.status, failure.type = 500, "Backend"
-        return error_response(request.url.path, failure)
-
-
-def _reason(found: Any) -> str:
-    """Return what is wrong with a body and where."""
-    place = ".".join(str(step) for step in found["loc"] if step != "body")
-    return f"{shortened(place) or 'the body'}: {found['msg']}; see /openapi.json"

@@ -48,6 +48,12 @@ class TooLarge(RequestError):
     status = 413
 
 
+class UnsupportedMedia(RequestError):
+    """The body is compressed, or is said to be something else than JSON."""
+
+    status = 415
+
+
 class Overloaded(RequestError):
     """The queue is full; `retry_after` says in how many seconds there will be room."""
 

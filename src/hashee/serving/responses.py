@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from starlette.responses import Response
 
 from hashee.serving.failures import Overloaded, RequestError
@@ -12,7 +13,11 @@ from hashee.serving.scheduler import Answers
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a value as a response; halves of surrogate pairs, which messages may quote, stay escaped."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    try:
+        # Arrays of numbers are written some twenty times faster, in as few digits as tell them apart.
+        text: str | bytes = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Response(text, status, dict(headers or {}), media_type="application/json")
 
 

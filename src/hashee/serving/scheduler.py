@@ -271,7 +271,7 @@ class Scheduler:
         for waiting in batch:
             waiting.submission.started = waiting.submission.started or now
         names = batch[0].text.columns
-        self._worker.send(Job(self._numbers, {name: [each.text.columns[name] for each in batch] for name in names}))
+        self._worker.send(Job.of(self._numbers, {name: [each.text.columns[name] for each in batch] for name in names}))
         macs = sum(each.text.cost.macs for each in batch)
         self._running_macs += macs
         self._metrics.batch_texts.observe(len(batch))

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hashee.cost.macs import EncoderShape, executed_by_layer, paper_by_layer
 from hashee.data.texts import Text
 from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import FATAL, HasheeError, InputError, UnsupportedModel, first_line
 from hashee.families.adapters import adapter_for
 from hashee.hf.decoding import Decode, decoder_for
 from hashee.hf.explain import Explanation, explain
-from hashee.hf.flops import costs_of
+from hashee.hf.flops import lengths_and_active
 from hashee.hf.opening import open_config, open_tokenizer, read_table
 from hashee.serving.choosing import Cost
 from hashee.serving.failures import RequestError, TooLarge
@@ -87,30 +88,37 @@ class ServedModel:
         """Return the model with what its process said."""
         return replace(self, opened=opened)
 
-    def tokenize(self, texts: Sequence[Text], truncate: bool) -> list[TokenizedText]:
-        """Tokenize texts or pairs and count what each costs; too long ones are cut if that is wanted."""
+    def tokenize(self, texts: Sequence[Text], truncate: bool, first: int = 0) -> list[TokenizedText]:
+        """Tokenize texts or pairs and count what each costs; too long ones are cut if that is wanted.
+
+        first: the number of the first text, for messages.
+        """
         tokenize = TextTokenizer.within(self.tokenizer, self._open.max_length, self._open.token_types)
         with _as_request_error():
-            columns = tokenize(texts)
+            columns = tokenize(texts, first)
             if not truncate:
-                self._check_lengths(tokenize.truncated(texts, columns["input_ids"]))
+                self._check_lengths(tokenize.truncated(texts, columns["input_ids"]), first)
         return self.costed(columns)
+
+    @cached_property
+    def _shape(self) -> EncoderShape:
+        return adapter_for(self.config).shape(self.config)
 
     def costed(self, columns: dict[str, list[Any]]) -> list[TokenizedText]:
         """Return tokenized texts with their cost. columns: ids, and token types where the model has them."""
         rows = columns["input_ids"]
-        costs = costs_of(self.config, self.table, rows, self._open.reads_first_row)
+        lengths, active = lengths_and_active(self.table, rows)
         # What transformers runs is the plain form at full depth.
-        macs = costs.paper if self.settings.dense else costs.executed
-        exit_layers = self.table.exit_layers.numpy()
+        by_layer = (
+            paper_by_layer(self._shape, lengths, active)
+            if self.settings.dense
+            else executed_by_layer(self._shape, lengths, active, self._open.reads_first_row)
+        )
+        exits = active - np.pad(active[:, 1:], ((0, 0), (0, 1)))
         names = [name for name in ("input_ids", "token_type_ids") if name in columns]
         return [
-            TokenizedText(
-                {name: np.asarray(columns[name][number], np.int64) for name in names},
-                Cost(int(macs[number]), len(row)),
-                np.bincount(exit_layers[np.asarray(row, np.int64)], minlength=self.table.num_layers + 1),
-            )
-            for number, row in enumerate(rows)
+            TokenizedText({name: np.asarray(columns[name][number], np.int64) for name in names}, cost, exits[number])
+            for number, cost in enumerate(map(Cost, by_layer.sum(axis=1).tolist(), lengths.tolist()))
         ]
 
     def tokens(self, texts: Sequence[str], special_tokens: bool) -> list[list[dict[str, Any]]]:
@@ -143,11 +151,11 @@ class ServedModel:
                 reads_first_row=self._open.reads_first_row,
             )
 
-    def _check_lengths(self, truncated: Sequence[bool]) -> None:
+    def _check_lengths(self, truncated: Sequence[bool], first: int) -> None:
         if any(truncated):
+            number = first + list(truncated).index(True)
             raise TooLarge(
-                f"text {list(truncated).index(True)} has more than {self.max_length} tokens; shorten it, or send "
-                '"truncate": true'
+                f'text {number} has more than {self.max_length} tokens; shorten it, or send "truncate": true'
             )
 
 

@@ -1,8 +1,9 @@
 """A served model with its queue: limits, tokenization beside the worker, and outputs of requests."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from hashee.data.texts import Text
@@ -10,13 +11,21 @@ from hashee.errors import HasheeError, shortened
 from hashee.serving.failures import Overloaded, RequestError, TooLarge, UnknownModel, WrongHead
 from hashee.serving.metrics import Metrics, ModelMetrics
 from hashee.serving.scheduler import Answers, Scheduler
-from hashee.serving.served import Head, ServedModel, open_served, pooling_of
+from hashee.serving.served import Head, ServedModel, TokenizedText, open_served, pooling_of
 from hashee.serving.settings import ModelSettings, ServeSettings
 
 Result = TypeVar("Result")
 
 _BODIES_AHEAD = 8
 """Largest bodies' worth of characters that may wait to be tokenized."""
+_SURELY = 0.5
+"""Part of the cost that is expected from the characters of a request, by which it is refused before it is tokenized."""
+_NEW = 0.02
+"""Weight of the last request in what a character costs."""
+_AT_ONCE = 50_000
+"""Characters that are tokenized in one go; between two, those of other requests have their turn."""
+_MOST_SHOWN = 100_000
+"""Characters of a request whose tokens are shown: each becomes some seventy bytes."""
 
 
 class ModelService:
@@ -29,6 +38,7 @@ class ModelService:
         # One thread: tokenizers are not made for several at once, and it runs beside the worker's process.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix=f"tokenize-{model.name}")
         self._characters = 0
+        self._macs_per_character = 0.0
 
     @property
     def model(self) -> ServedModel:
@@ -38,14 +48,31 @@ class ModelService:
     async def run(self, texts: Sequence[Text], truncate: bool | None) -> Answers:
         """Return the outputs of texts or pairs."""
         self.check_number(texts)
-        # A full queue refuses before anything is tokenized.
-        self.scheduler.check_room(0)
-        tokenized = await self.tokenizing(texts, lambda model: model.tokenize(texts, bool(truncate)))
+        sizes = [_characters(text) for text in texts]
+        # A full queue refuses before anything is tokenized: by what texts of so many characters cost at least.
+        self.scheduler.check_room(int(_SURELY * self._macs_per_character * sum(sizes)))
+        tokenized: list[TokenizedText] = []
+        for start, end in _slices(sizes):
+            some = texts[start:end]
+            tokenized += await self.tokenizing(some, methodcaller("tokenize", some, bool(truncate), start))
+        self._learn(sum(sizes), sum(text.cost.macs for text in tokenized))
         return await self.scheduler.run(tokenized)
+
+    def _learn(self, characters: int, macs: int) -> None:
+        """Take a request into account in what a character costs."""
+        if characters:
+            self._macs_per_character += _NEW * (macs / characters - self._macs_per_character)
+
+    async def showing(self, texts: Sequence[Text], work: Callable[[ServedModel], Result]) -> Result:
+        """Return what `work` returns, as `tokenizing` does, unless the texts have too many tokens to be shown."""
+        characters = sum(map(_characters, texts))
+        if characters > _MOST_SHOWN:
+            raise TooLarge(f"{characters:,} characters are too many to show their tokens; send at most {_MOST_SHOWN:,}")
+        return await self.tokenizing(texts, work)
 
     async def tokenizing(self, texts: Sequence[Text], work: Callable[[ServedModel], Result]) -> Result:
         """Return what `work` returns, called with the model in the thread that tokenizes."""
-        characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1]) for text in texts)
+        characters = sum(map(_characters, texts))
         if self._characters and self._characters + characters > _BODIES_AHEAD * self._settings.max_body:
             raise Overloaded(f"{self._characters:,} characters wait to be tokenized already; try again in 1 s", 1)
         self._characters += characters
@@ -65,6 +92,21 @@ class ModelService:
         """End the model's process."""
         self.scheduler.stop()
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
+
+
+def _characters(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+
+
+def _slices(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where slices begin and end that hold `_AT_ONCE` characters, or a single text."""
+    start = characters = 0
+    for number, size in enumerate(sizes):
+        if number > start and characters + size > _AT_ONCE:
+            yield start, number
+            start, characters = number, 0
+        characters += size
+    yield start, len(sizes)
 
 
 class Services:

@@ -42,10 +42,28 @@ class NotOpened:
 
 @dataclass(frozen=True)
 class Job:
-    """A batch to run: ids, and token types where the model has them, of each text."""
+    """A batch to run: ids, and token types where the model has them, of all texts one after the other.
+
+    One array of each is several times faster to send to another process than one for every text.
+    """
 
     number: int
-    columns: Mapping[str, Column]
+    lengths: list[int]
+    """Tokens of each text."""
+    flat: Mapping[str, NDArray[np.int32]]
+    """(tokens of all texts,) by name."""
+
+    @classmethod
+    def of(cls, number: int, columns: Mapping[str, Column]) -> "Job":
+        """Make a batch of the columns of its texts."""
+        flat = {name: np.concatenate(rows).astype(np.int32) for name, rows in columns.items()}
+        return cls(number, [len(row) for row in columns["input_ids"]], flat)
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Ids, and token types where the model has them, of each text."""
+        ends = np.cumsum(self.lengths)[:-1]
+        return {name: np.split(values.astype(np.int64), ends) for name, values in self.flat.items()}
 
 
 @dataclass(frozen=True)
@@ -70,13 +88,13 @@ class OpenModel:
     def run(self, job: Job) -> Done:
         """Run a batch; if that fails, each of its texts on its own, so that one that fails fails alone."""
         start = time.perf_counter()
-        texts = range(len(job.columns["input_ids"]))
+        columns, texts = job.columns, range(len(job.lengths))
         try:
-            outputs: list[NDArray[np.float32] | str] = [*self._outputs(job.columns, texts)]
+            outputs: list[NDArray[np.float32] | str] = [*self._outputs(columns, texts)]
         except BaseException as error:
             if isinstance(error, FATAL):
                 raise
-            outputs = [self._alone(job.columns, text) for text in texts]
+            outputs = [self._alone(columns, text) for text in texts]
         return Done(job.number, outputs, time.perf_counter() - start)
 
     def _alone(self, columns: Mapping[str, Column], text: int) -> NDArray[np.float32] | str:

@@ -26,6 +26,7 @@ ROOMS = (
     "bench",
     "study",
     "serving",
+    "bulk",
     "cli",
 )
 """Lower rooms first; a module may import only from its own room or lower ones. `shared` is the package's root."""

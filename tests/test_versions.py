@@ -23,7 +23,7 @@ KNOWN = {name for table in (versions.NEEDED_BY_MODELS, versions.OPTIONAL) for na
 def declared() -> dict[str, str]:
     """Return the lowest version of every dependency."""
     requirements = PROJECT["dependencies"] + [r for rs in PROJECT["optional-dependencies"].values() for r in rs]
-    found = (re.match(r"([\w.-]+)>=([\d.]+)", requirement) for requirement in requirements)
+    found = (re.match(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", requirement) for requirement in requirements)
     return {match[1]: match[2] for match in found if match}
 
 

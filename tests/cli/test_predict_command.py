@@ -164,7 +164,7 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(
         ([tmp_path / "nowhere", texts, out], "config.json"),
         ([tmp_path / "model", tmp_path / "nowhere.txt", out], "does not exist"),
         ([tmp_path / "model", tmp_path / "half.jsonl", out], "half.jsonl, line 2: the text holds half"),
-        ([tmp_path / "model", texts, tmp_path], "is a folder"),
+        ([tmp_path / "model", texts, tmp_path], "holds other files and no manifest.json"),
         ([tmp_path / "model", texts, texts], "is the file that is read"),
         ([tmp_path / "model", texts, out, "--backend", "onnx"], "hashee_onnx.json"),
         ([tmp_path / "words", texts, out], "ForMaskedLM gives neither labels"),

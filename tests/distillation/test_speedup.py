@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+)
 
 import hashee
+from architectures import make_model, make_writer
 from hashee.cli import main
 from hashee.distillation.entry import REPORT, run_speedup
 from hashee.training.trainer import StepTrainer
@@ -172,6 +181,42 @@ def test_bad_input_is_one_line(run: Any, encoder: Path, reranker: Path, tmp_path
     assert "does not exist" in refused(encoder, "--texts", tmp_path / "nowhere.txt")
 
 
+def test_what_is_no_encoder_is_one_line_and_leaves_nothing(
+    run: Any, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = tmp_path / "many.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+
+    def refused(model: Any, folder: str) -> str:
+        model.save_pretrained(tmp_path / folder)
+        AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path / folder)
+        capsys.readouterr()
+        return refused_folder(tmp_path / folder)
+
+    def refused_folder(folder: Path) -> str:
+        code, _, err = run("speedup", folder, "--texts", texts, "--output", tmp_path / "out")
+        assert code == 2 and err.startswith("error: ") and err.count("\n") == 1, err
+        assert not (tmp_path / "out").exists()
+        return str(err)
+
+    small = {"vocab_size": 81, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}
+    assert "BartForConditionalGeneration" in refused(make_writer("bart"), "bart")
+    assert "LlamaForCausalLM" in refused(make_writer("llama"), "llama")
+    assert "from left to right" in refused(make_writer("llama").model, "llama encoder")
+    assert "from left to right" in refused(BertModel(BertConfig(**small, is_decoder=True)), "decoder")
+    assert "head of the BertForTokenClassification" in refused(
+        AutoModelForTokenClassification.from_config(BertConfig(**small)), "tagger"
+    )
+    assert "convolution" in refused(make_model("deberta-v2", conv_kernel_size=3, conv_act="gelu"), "convolution")
+    AutoConfig.for_model("vit").save_pretrained(tmp_path / "images")
+    assert "no adapter covers model type 'vit'" in refused_folder(tmp_path / "images")
+    assert "is a file" in refused_folder(texts)
+    with pytest.raises(hashee.UnsupportedModel, match=r"pass its encoder, model\.bert"):
+        hashee.speedup(
+            make_model("bert", AutoModelForMaskedLM), TEXTS, tokenizer=AutoTokenizer.from_pretrained(encoder)
+        )
+
+
 def test_long_texts_are_cut_and_counted_once(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [*TEXTS[:60], *(f"{text} " * 20 for text in TEXTS[60:65])]
     result = run_speedup(encoder, texts, passes=0, **QUICK)
@@ -179,10 +224,38 @@ def test_long_texts_are_cut_and_counted_once(encoder: Path, capsys: pytest.Captu
     assert capsys.readouterr().err.count("5 of 65 texts are longer than 40 tokens") == 1
 
 
-def test_a_full_disk_is_told_before_training(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hashee.training.stage.free_megabytes", lambda folder: 0.01)
-    with pytest.raises(hashee.HasheeError, match="MB are free; make room"):
-        run_speedup(encoder, TEXTS, output=tmp_path, **QUICK)
+@pytest.mark.parametrize(("passes", "where"), [(0, "distillation.entry"), (1, "training.stage")])
+def test_a_full_disk_is_told_before_anything_is_done(
+    encoder: Path, tmp_path: Path, passes: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"hashee.{where}.free_megabytes", lambda folder: 0.01)
+    with pytest.raises(hashee.HasheeError, match=r"MB are free.*; make room"):
+        run_speedup(encoder, TEXTS, output=tmp_path / "out", passes=passes, **QUICK)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("size", "passes"), [(60, 0), (600, 1), (20_000, 0), (20_000, 1)])
+def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(
+    run: Any, encoder: Path, tmp_path: Path, size: int, passes: int
+) -> None:
+    # No file may become larger: what was told, the table, the weights or a checkpoint cannot be written.
+    resource = pytest.importorskip("resource")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    out = tmp_path / "out"
+    command = ("speedup", encoder, "--texts", texts, "--speedup", 1.6, "--passes", passes, "--output", out, "--quiet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        code, _, err = run(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2 and err.startswith("error: no space to write") and err.count("\n") == 1, err
+    assert not (out / "config.json").exists() and not (out / REPORT).exists()
+    assert "--resume" in err
+    code, _, err = run(*command, "--resume")
+    assert code == 0, err
+    assert AutoModel.from_pretrained(out).exit_table.num_layers == 3 and (out / REPORT).exists()
 
 
 def test_what_has_exits_is_refused(encoder: Path, tmp_path: Path) -> None:

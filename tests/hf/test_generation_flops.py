@@ -33,7 +33,6 @@ def test_executed_count_equals_torch_flop_counter(
     family: str, exits_kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Torch's counter does not know the products in kernels made for few rows.
-    monkeypatch.setattr(hashee.engine.linear, "MAX_ROWS", 0)
     monkeypatch.setattr(hashee.engine.native, "library", lambda: None)
     model, exits = make_writer(family), make_exits(exits_kind)
     writer = hashee.convert(model, decoder_table=hashee.ExitTable.from_tensor(exits, num_layers=LAYERS))

@@ -104,7 +104,9 @@ def test_heads_cover_what_the_library_promises() -> None:
     seq2seq = set(SEQ2SEQ)
     assert families["AutoModelForSeq2SeqLM"] >= seq2seq
     for name in ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"):
-        assert families[f"AutoModelFor{name}"] >= set(FAMILIES) - seq2seq, name
+        # transformers has no heads for question answering in these families.
+        missing = {"eurobert", "gte", "nomic_bert"} if name == "QuestionAnswering" else set()
+        assert families[f"AutoModelFor{name}"] >= set(FAMILIES) - seq2seq - missing, name
 
 
 @pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])

@@ -98,7 +98,8 @@ save_file(answers, Path(root) / "answers")
     answers = load_file(tmp_path / "answers")
     assert answers.keys() == expected.keys()
     for family, states in expected.items():
-        assert (answers[family] - states).abs().max() <= 1e-6, family
+        # In other memory torch may sum in another order.
+        assert (answers[family] - states).abs().max() <= 1e-6 * max(1.0, float(states.abs().max())), family
 
 
 def test_another_process_opens_a_folder_with_its_tokenizer(tmp_path: Path) -> None:

@@ -205,7 +205,6 @@ def counted(model: Any, ids: torch.Tensor, reads: str) -> int:
 @pytest.mark.parametrize("length", [3, 12, 30])
 def test_counted_macs_are_those_of_torch(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Torch's counter does not know the products in kernels made for few rows.
-    monkeypatch.setattr(hashee.engine.linear, "MAX_ROWS", 0)
     monkeypatch.setattr(native, "library", lambda: None)
     ids, n = make_ids(1, length), np.array([length])
     rows = Tokenized([ids[0].numpy()], None, None, None, padding=0)

@@ -95,7 +95,7 @@ def test_a_folder_that_a_node_does_not_see_is_refused(
         # As if the node had another folder of the same name, in which the file that it looks for is not.
         yield folder / "never-written"
 
-    monkeypatch.setattr("hashee.study.ray_engine._sign_in", elsewhere)
+    monkeypatch.setattr("hashee.study.ray_engine.sign_in", elsewhere)
     told: list[Any] = []
     run_on_ray([named("a", "b")], work, lambda experiment, outcome: told.append(outcome), tmp_path, Workers("ray"))
     assert [type(outcome) for outcome in told] == [InputError, InputError]
@@ -120,6 +120,7 @@ def test_the_rest_of_a_group_goes_on_when_its_worker_dies(cluster: None, tmp_pat
     def work(group: Group) -> Iterator[Outcome]:
         for experiment in group:
             if experiment.method == "dies":
+                time.sleep(1)  # Ray delivers what was yielded in the background
                 os._exit(1)
             if experiment.method == "breaks":
                 raise ZeroDivisionError("by zero")
@@ -133,6 +134,32 @@ def test_the_rest_of_a_group_goes_on_when_its_worker_dies(cluster: None, tmp_pat
     assert [outcomes[name].method for name in "abc"] == list("abc")  # type: ignore[union-attr]
     assert str(outcomes["dies"]).startswith("on Ray, the worker died: ") and "\n" not in str(outcomes["dies"])
     assert str(outcomes["breaks"]) == "on Ray, ZeroDivisionError: by zero"
+
+
+def waiting_to_be_seen(group: Group, folder: Path) -> Iterator[Outcome]:
+    """Run on only once the outcome before has been reported; the run `dies` takes its process along."""
+    for experiment in group:
+        if experiment.method == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield RunResult(experiment.method, "none", "minilm", 0)
+        deadline = time.monotonic() + 20
+        while not (folder / experiment.method).exists():
+            assert time.monotonic() < deadline, "nobody was told"
+            time.sleep(0.01)
+
+
+def test_outcomes_are_told_as_they_come_and_a_process_that_dies_fails_one_run(tmp_path: Path) -> None:
+    told: TOLD = []
+
+    def report(experiment: Experiment, outcome: Outcome) -> None:
+        told.append((experiment.method, outcome))
+        (tmp_path / experiment.method).touch()
+
+    run_in_processes([named("a", "b", "dies", "c")], partial(waiting_to_be_seen, folder=tmp_path), report, jobs=2)
+    assert [name for name, _ in told] == ["a", "b", "dies", "c"]
+    outcomes = dict(told)
+    assert [outcomes[name].method for name in "abc"] == list("abc")  # type: ignore[union-attr]
+    assert "its process died (killed by SIGKILL)" in str(outcomes["dies"])
 
 
 def interruptible(group: Group, folder: Path) -> Iterator[Outcome]:

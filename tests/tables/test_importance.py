@@ -100,8 +100,9 @@ def test_worth_is_what_the_loss_gains_when_updates_are_left_out(family: str) -> 
     answers = (batch["labels"] != -100).sum().item()
     real = batch["attention_mask"] != 0
     types = [int(batch["input_ids"][0, 0]), int(batch["input_ids"][0, 5])]
-    # ModernBERT and T5 compute in single precision, whatever they have, so differences are taken over longer steps.
-    step, tolerance = (3e-2, 5e-3) if family in ("modernbert", "t5") else (1e-4, 1e-4)
+    # Some compute in single precision, whatever they have, so differences are taken over longer steps.
+    steps = {"deberta-v2": 3e-3, "eurobert": 3e-3, "modernbert": 3e-2, "t5": 3e-2}
+    step, tolerance, noise = (steps[family], 5e-3, 2e-5) if family in steps else (1e-4, 1e-4, 1e-8)
     for layer in range(1, LAYERS + 1):
         for token in types:
             tokens = (batch["input_ids"] == token) & real
@@ -111,7 +112,7 @@ def test_worth_is_what_the_loss_gains_when_updates_are_left_out(family: str) -> 
                     losses.append(model(**batch).loss.item() * answers)
             expected = (losses[0] - losses[1]) / (2 * step)
             assert importance.signed is not None
-            assert importance.signed[token, layer - 1] == pytest.approx(expected, rel=tolerance, abs=1e-8)
+            assert importance.signed[token, layer - 1] == pytest.approx(expected, rel=tolerance, abs=noise)
     assert np.abs(importance.signed).max() > 1e-3
 
 

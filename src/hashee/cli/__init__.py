@@ -26,6 +26,7 @@ STUDY = DeferredGroup(
 DIFFICULTY = DeferredGroup(
     name="difficulty", help="Can difficulty be learned? The paper's study, and a probe of a task.", no_args_is_help=True
 )
+KERNELS = DeferredGroup(name="kernels", help="The compiled kernels of this machine.", no_args_is_help=True)
 COMMANDS = (
     DeferredGroup(name="table", help="Build and look at exit tables.", no_args_is_help=True),
     DeferredGroup(name="export", help="Write converted models for other runtimes.", no_args_is_help=True),
@@ -53,7 +54,7 @@ COMMANDS = (
     DeferredCommand(
         "predict",
         "hashee.cli.predict:predict",
-        "Predict every text of a file with a converted model, as lines of JSON.",
+        "Score every text of a file or folder: labels, scores, tags, embeddings; in parts, it goes on after a kill.",
     ),
     DeferredCommand(
         "embed",
@@ -83,7 +84,7 @@ COMMANDS = (
     DeferredCommand(
         "flops",
         "hashee.cli.flops:flops",
-        "Count what texts cost: the paper's count, the executed count and full depth.",
+        "Count what texts cost: the paper's count, the executed count and full depth; plan what many take.",
     ),
     DeferredCommand(
         "explain",
@@ -95,6 +96,12 @@ COMMANDS = (
         "hashee.cli.speed:speed",
         "Clock hashee and baselines side by side on the same texts, each in its own process, in interleaved rounds.",
     ),
+    DeferredCommand(
+        "info",
+        "hashee.cli.info:info",
+        "Print processor, instruction sets, kernels in use and why, threads and versions: what a bug report needs.",
+    ),
+    KERNELS,
 )
 """The help of each is the first line of its function's docstring, which a test compares."""
 COMMANDS[0].add_commands(
@@ -142,6 +149,15 @@ DIFFICULTY.add_commands(
             "probe",
             "hashee.cli.difficulty:probe",
             "Tell whether learned exits could work on a task, and what a hash gives instead: one page with a figure.",
+        ),
+    )
+)
+KERNELS.add_commands(
+    (
+        DeferredCommand(
+            "build",
+            "hashee.cli.info:build_kernels",
+            "Compile the kernels for this processor unless they are there, and say where they are.",
         ),
     )
 )

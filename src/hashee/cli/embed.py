@@ -49,7 +49,7 @@ def embed(
     opened = _open(model, threads, pooling)
     if opened.output is not OutputType.EMBEDDING:
         raise InputError(f"{model} gives no embeddings but a {opened.output}; use hashee rank or hashee predict")
-    before = _prompt_of(opened, prompt)
+    before = opened.prompt_called(prompt)
     about: dict[str, Any] = {"model": _identity(model), "input": file_digest(texts), "column": column, "prompt": before}
     about |= {"pooling": pooling, "batch_tokens": batch_tokens}
     unit = _unit(texts)
@@ -151,15 +151,6 @@ def _open(model: str, threads: int | None, pooling: str | None = None) -> Any:
     if threads is not None:
         torch.set_num_threads(threads)
     return open_text_model(model, pooling)
-
-
-def _prompt_of(opened: Any, name: str | None) -> str:
-    """Return what is put before texts: the prompt of a name, which must be there, or the model's default."""
-    named = getattr(opened.whole, "prompts", None) or {}
-    if name is not None and name not in named:
-        known = f"it has {', '.join(named)}" if named else "it has none"
-        raise InputError(f"the model has no prompt {name!r}; {known}")
-    return str(opened.prompt() if name is None else named[name])
 
 
 def _begin(file: Any, resume: bool) -> int | None:

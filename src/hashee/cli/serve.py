@@ -58,7 +58,7 @@ def serve(
     lengths: Annotated[str, typer.Option(help="For --check: tokens of texts and their shares.")] = "16:4,64:2,256:1",
 ) -> None:
     """Serve models over HTTP to clients of OpenAI, Hugging Face and text-embeddings-inference."""
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "prometheus_client", "orjson"):
         require(package, "serve", "serving")
     from hashee.serving.check import check_models, read_mix
     from hashee.serving.models import settings_of

@@ -1,9 +1,18 @@
 """What several commands share: their options, and finding the exit table that they name."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+
+class EngineName(StrEnum):
+    """Where work on many texts is done."""
+
+    local = "local"
+    ray = "ray"
+
 
 Texts = Annotated[list[Path], typer.Argument(help="Files of texts: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.")]
 TokenizerPath = Annotated[str, typer.Option(help="Folder or Hub id of a tokenizer.")]

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,15 +191,17 @@ def _run(experiments: "list[Experiment]", options: RunOptions) -> None:
     from hashee.training.stopping import STOPS, as_stopped
 
     failures: list[str] = []
+    told = count(1)
 
     def report(experiment: "Experiment", outcome: "RunResult | HasheeError") -> None:
+        number = f"{next(told)} of {len(experiments)}"
         if isinstance(outcome, HasheeError):
             failures.append(f"{experiment.name}: {outcome}")
-            print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
+            print(f"{number} failed: {failures[-1]}", file=sys.stderr, flush=True)
         elif options.as_json:
             print(json.dumps(asdict(outcome), allow_nan=False), flush=True)
         else:
-            Console().print(summary(outcome, options.output))
+            Console().print(f"[bold]{number}[/]", summary(outcome, options.output), sep="\n")
 
     try:
         grid.run_all(experiments, options.output, report, options.workers, options.keep_models)

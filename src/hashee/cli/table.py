@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hashee.cli.shared import AsJson, Column, OptionalTokenizerPath, PairColumn, TokenizerPath
+from hashee.cli.shared import AsJson, Column, EngineName, OptionalTokenizerPath, PairColumn, TokenizerPath
 from hashee.errors import HasheeError
 
 
@@ -34,6 +34,10 @@ def build_table(
     label_column: Annotated[str | None, typer.Option(help="Column of the label, for mi.")] = None,
     model: Annotated[str | None, typer.Option(help="Model whose embeddings are clustered, for clustered.")] = None,
     seed: Annotated[int, typer.Option(help="Seed, for clustered and random.")] = 0,
+    engine: Annotated[EngineName, typer.Option(help="Count tokens here or on a Ray cluster.")] = EngineName.local,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster that is running, HOST:PORT or auto; default: one on this machine.")
+    ] = None,
 ) -> None:
     """Build an exit table and save it."""
     from hashee.data.texts import read_labelled, read_texts
@@ -45,11 +49,13 @@ def build_table(
     loaded = open_tokenizer(tokenizer)
     shared: dict[str, Any] = {"num_layers": num_layers, "num_buckets": num_buckets, "min_exit": min_exit}
     if method is Method.frequency:
-        table = ExitTable.by_frequency(loaded, read_texts(texts or [], column, pair_column), **shared)
+        counted = read_texts(texts or [], column, pair_column)
+        table = ExitTable.by_frequency(loaded, _counted(tokenizer, counted, None, engine, address), **shared)
     elif method is Method.mutual_information:
         # Scores are binned by their quantiles, so labels are needed before the first text is counted.
         labels = [label for _, label in read_labelled(texts or [], label_column, column, pair_column)]
-        table = ExitTable.by_mutual_information(loaded, read_texts(texts or [], column, pair_column), labels, **shared)
+        counted = _counted(tokenizer, read_texts(texts or [], column, pair_column), labels, engine, address)
+        table = ExitTable.by_mutual_information(loaded, counted, None if engine is EngineName.ray else labels, **shared)
     elif method is Method.clustered:
         if model is None:
             raise HasheeError("--method clustered clusters a model's input embeddings; name it with --model")
@@ -60,6 +66,19 @@ def build_table(
     console = Console()
     console.print(table.describe(loaded), markup=False, highlight=False, soft_wrap=True)
     console.print(f"saved to {output}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _counted(tokenizer: str, texts: Any, labels: Any, engine: EngineName, address: str | None) -> Any:
+    """Return texts as they are, or with a Ray cluster the counts of their tokens."""
+    if engine is EngineName.local:
+        if address is not None:
+            raise HasheeError("--address is for --engine ray; leave it out, or say --engine ray")
+        return texts
+    from hashee.bulk.ray_tables import Cluster, count_on_ray
+
+    if labels is not None and any(isinstance(label, float) for label in labels):
+        raise HasheeError("on Ray, labels are classes; count scores, which are binned, with --engine local")
+    return count_on_ray(tokenizer, texts, labels, Cluster(address))
 
 
 def show_table(

@@ -14,7 +14,7 @@ from hashee.cost.threads import torch_threads
 from hashee.data.texts import Text
 from hashee.distillation.settings import SpeedupSettings
 from hashee.errors import HasheeError, InputError, TableError
-from hashee.files import CONFIG, free_megabytes, read_json, replaced_model, sha256_of_json, write_json
+from hashee.files import CONFIG, free_megabytes, full_disk_told, read_json, replaced_model, sha256_of_json, write_json
 from hashee.hf.pretrained import quiet_transformers
 from hashee.packages import require
 
@@ -32,6 +32,7 @@ _SETTINGS = "settings.json"
 _MADE = "made.json"
 _INPUTS = "inputs"
 _WORK = "work"
+_ROOM = "make room and go on with --resume; what is finished is kept"
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,13 @@ def run_speedup(
     with quiet_transformers(), torch_threads(settings.threads):
         processes = current_processes()
         if settings.output is not None:
-            run = _Run.begin(model, texts, tokenizer, settings, processes)
-            return replace(run.finished(), folder=settings.output)
+            with full_disk_told(settings.output, _ROOM):
+                run = _Run.begin(model, texts, tokenizer, settings, processes)
+                return replace(run.finished(), folder=settings.output)
         if processes.count > 1:
             raise InputError("several processes need a folder that they share; name output")
-        with tempfile.TemporaryDirectory(prefix="hashee-speedup-") as folder:
+        advice = "make room there, or name an output"
+        with tempfile.TemporaryDirectory(prefix="hashee-speedup-") as folder, full_disk_told(Path(folder), advice):
             run = _Run.begin(model, texts, tokenizer, replace(settings, output=Path(folder)), processes)
             return run.finished()
 
@@ -113,6 +116,7 @@ class _Run:
             raise InputError("tokens exit in this model already; name the one that it was made from")
         corpus = read_corpus(dense, texts, settings)
         inputs = {"model": weights_fingerprint(dense), "texts": corpus.fingerprint}
+        processes.main_only(lambda: _check_space(dense, settings))
         processes.main_only(lambda: _claim(folder, settings, inputs))
         dense.to(processes.device).eval()
         return cls(dense, corpus, settings, folder, processes)
@@ -176,13 +180,24 @@ class _Run:
         }
 
 
-def _save(student: "TextModel", folder: Path) -> None:
-    needed = sum(weight.numel() * weight.element_size() for weight in student.parameters()) / 1e6
+def _check_space(dense: "TextModel", settings: SpeedupSettings) -> None:
+    """Raise before anything is computed or written if what the run will write would not fit."""
+    from hashee.training.stage import check_space  # noqa: PLC0415
+
+    folder = settings.output
+    assert folder is not None
+    if settings.passes:
+        check_space(folder, dense)
+        return
+    needed = sum(weight.numel() * weight.element_size() for weight in dense.parameters()) / 1e6
     if free_megabytes(folder) < needed:
         raise HasheeError(
-            f"the model takes {needed:,.0f} MB but {free_megabytes(folder):,.0f} MB are free in {folder}; make room, "
+            f"the model takes {needed:,.1f} MB but {free_megabytes(folder):,.1f} MB are free in {folder}; make room, "
             f"or name another --output"
         )
+
+
+def _save(student: "TextModel", folder: Path) -> None:
     with replaced_model(folder, REPORT) as incoming:
         student.save_pretrained(incoming)
 

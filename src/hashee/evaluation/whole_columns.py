@@ -1,6 +1,6 @@
 """A table of as many columns as a terminal has room for, whose names and numbers are never cut."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -19,6 +19,8 @@ class WholeColumns:
     """Cells, as many as headers."""
     elsewhere: str
     """Where else the columns are that are left out."""
+    groups: Collection[int] = ()
+    """Numbers of the rows before which a line is drawn."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = [0]
@@ -29,7 +31,9 @@ class WholeColumns:
         for column in shown:
             # Names may go on in a second line, between words, where there is room for nothing else.
             table.add_column(self.headers[column], justify="right" if column else "left", no_wrap=column > 0)
-        for row in self.rows:
+        for number, row in enumerate(self.rows):
+            if number in self.groups:
+                table.add_section()
             table.add_row(*(Text(row[column]) for column in shown))
         yield table
         missing = [header for column, header in enumerate(self.headers) if column not in shown]

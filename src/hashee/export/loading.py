@@ -7,8 +7,7 @@ from hashee.errors import HasheeError, UnsupportedOption
 from hashee.export import load as load_exported
 from hashee.export.runtime import BACKENDS
 from hashee.hf.opening import open_converted
-from hashee.hf.quantize import METHODS
-from hashee.hf.quantize import quantize as quantize_model
+from hashee.hf.quantize import METHODS, quantize_
 
 
 def load(folder: str | Path, backend: str = "torch", *, threads: int | None = None, quantize: str | None = None) -> Any:
@@ -29,4 +28,4 @@ def load(folder: str | Path, backend: str = "torch", *, threads: int | None = No
     if backend != "torch":
         raise HasheeError(f"unknown backend {backend!r}; choose from torch, {', '.join(BACKENDS)}")
     model = open_converted(folder)
-    return model if quantize is None else quantize_model(model)
+    return model if quantize is None else quantize_(model)

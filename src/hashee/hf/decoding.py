@@ -33,6 +33,18 @@ def decoder_for(model_class: str, config: Any, tokenizer: Any) -> Decode:
     return lambda text, output: decode(text, _finite(output))
 
 
+def decode_embedding(text: Text, output: Array) -> dict[str, Any]:
+    """Return an embedding as it is: (width,)."""
+    _finite(output)
+    return {"embedding": output.astype(np.float32)}
+
+
+def decode_reranker(text: Text, output: Array) -> dict[str, Any]:
+    """Return the score of a pair, or its scores: (scores,)."""
+    numbers = [_rounded(number) for number in _finite(output)]
+    return {"score": numbers[0]} if len(numbers) == 1 else {"scores": numbers}
+
+
 def _finite(output: Array) -> Array:
     if not np.isfinite(output).all():
         raise HasheeError("the model's outputs are not finite; its weights are damaged or overflow")

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from hashee.data.tokenizing import token_ids
 from hashee.errors import InputError, TableMismatch
 from hashee.families.adapters import adapter_for, head_reads_first_row
 from hashee.tables.table import ExitTable
+
+_TEXTS_AT_ONCE = 1024
+"""Texts whose exits are counted together; memory is bounded by it."""
 
 
 @dataclass(frozen=True)
@@ -144,17 +148,20 @@ def costs_of(config: Any, table: ExitTable, ids: Sequence[Sequence[int]], reads_
 
 def lengths_and_active(table: ExitTable, items: Iterable[Sequence[int]]) -> tuple[Counts, Counts]:
     """Return how many tokens each text has, (texts,), and how many each layer updates, (texts, layers + 1)."""
-    exit_layers = table.exit_layers.numpy()
-    lengths, active = [], []
-    for ids in items:
-        if len(ids) and (min(ids) < 0 or max(ids) >= len(exit_layers)):
-            raise InputError(f"token id {max(ids)} is outside the exit table of {len(exit_layers)} tokens")
-        exits = exit_layers[np.asarray(ids, dtype=np.int64)]
-        lengths.append(len(ids))
-        left = np.cumsum(np.bincount(exits, minlength=table.num_layers + 1))
-        active.append(np.concatenate([[len(ids)], len(ids) - left[:-1]]))
-    n = np.asarray(lengths, dtype=np.int64)
-    return n, np.asarray(active, dtype=np.int64).reshape(len(n), table.num_layers + 1)
+    exit_layers, layers = table.exit_layers.numpy(), table.num_layers
+    all_lengths, all_active = [np.zeros(0, np.int64)], [np.zeros((0, layers + 1), np.int64)]
+    rows = iter(items)
+    while some := list(islice(rows, _TEXTS_AT_ONCE)):
+        lengths = np.array([len(ids) for ids in some], dtype=np.int64)
+        ids = np.fromiter(chain.from_iterable(some), np.int64, int(lengths.sum()))
+        if len(ids) and (ids.min() < 0 or ids.max() >= len(exit_layers)):
+            raise InputError(f"token id {ids.max()} is outside the exit table of {len(exit_layers)} tokens")
+        # One count for all texts: each has a range of bins of its own.
+        bins = np.repeat(np.arange(len(some)) * (layers + 1), lengths) + exit_layers[ids]
+        exits = np.bincount(bins, minlength=len(some) * (layers + 1)).reshape(len(some), layers + 1)
+        all_lengths.append(lengths)
+        all_active.append(lengths[:, None] - np.cumsum(exits, axis=1) + exits)
+    return np.concatenate(all_lengths), np.concatenate(all_active)
 
 
 def _own_table(model_or_config: Any, config: Any, depth: int) -> ExitTable:

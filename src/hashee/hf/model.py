@@ -19,6 +19,7 @@ from hashee.engine.decoder_adapter import DecoderAdapter
 from hashee.engine.encoder import EncoderState, PackedStates, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
 from hashee.engine.memory import align_
+from hashee.engine.relative_attention import DistanceCache
 from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.hf.explain import Explanation, explain
 from hashee.hf.integrity import ENTRY, opened_with_checksums, save_with_checksums
@@ -267,6 +268,7 @@ class HashedEncoder(HashedModel):
         """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
         vocab_size = self.config.vocab_size
         self.first_layer_cache = FirstLayerCache()
+        self.distance_cache = DistanceCache()
         self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
         if settings["train_table"] is not None:
             self.register_buffer("train_exit_layers", torch.full((vocab_size,), UNSET))
@@ -275,6 +277,7 @@ class HashedEncoder(HashedModel):
         """Switch to training, for which nothing that is derived from the weights is kept, or to inference."""
         if mode:
             self.first_layer_cache.clear()
+            self.distance_cache.clear()
         return super().train(mode)
 
     def forward(

@@ -69,7 +69,10 @@ def _real_class(stand_in: type[_StandIn]) -> Any:
     if issubclass(known[stand_in.model_type], _StandIn):
         families.register_families()  # transformers was imported a second time
     if issubclass(known[stand_in.model_type], _StandIn):
-        raise ImportError(f"hashee.hf.classes registers no {stand_in.model_type}")
+        raise ImportError(
+            f"the installed transformers has no {stand_in.model_type.removeprefix(PREFIX)} models, which "
+            f"{stand_in.model_type} is made of; upgrade transformers"
+        )
     return known[stand_in.model_type]
 
 

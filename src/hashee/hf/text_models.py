@@ -23,7 +23,7 @@ from hashee.data.texts import Text
 from hashee.data.tokenizing import TextTokenizer
 from hashee.embedded import minilm_folder
 from hashee.errors import FATAL, HasheeError, InputError, UnsupportedModel, first_line
-from hashee.families.adapters import adapter_for
+from hashee.families.adapters import ADAPTERS, adapter_for, family_of
 from hashee.hf.convert import convert
 from hashee.hf.integrity import located, read_config
 from hashee.hf.model import HashedModel
@@ -41,6 +41,10 @@ _CLASSES = ("SentenceTransformer", "CrossEncoder")
 _SCORES = "ForSequenceClassification"
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
 """How the names of classes end that write text."""
+_OTHER_HEADS = ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice", "ForNextSentencePrediction")
+"""How the names of classes end whose heads are read by clients and would be lost."""
+_PRE_TRAINING = ("ForMaskedLM", "ForPreTraining")
+"""How the names of classes end whose heads are left out when a folder is opened, as embedders are published so."""
 
 
 class TextModel(nn.Module):
@@ -122,6 +126,14 @@ class TextModel(nn.Module):
                 return str(named[each])
         return ""
 
+    def prompt_called(self, name: str | None) -> str:
+        """Return the prompt of a name, which must be there; None: the default of the model."""
+        named = getattr(self.whole, "prompts", None) or {}
+        if name is not None and name not in named:
+            known = f"it has {', '.join(named)}" if named else "it has none"
+            raise InputError(f"the model has no prompt {name!r}; {known}")
+        return str(self.prompt() if name is None else named[name])
+
     def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
         """Run a batch. inputs: (texts, longest) each.
 
@@ -151,10 +163,13 @@ class TextModel(nn.Module):
         self, texts: Iterable[Text], batching: Batching | None = None, *, progress: bool = False
     ) -> Iterator[NDArray[Any]]:
         """Yield the output for each text or pair in order: (width,), (scores,) or (tokens, width)."""
+        return predict(self.scorer(), texts, self.tokenizer, batching or Batching(), progress)
+
+    def scorer(self) -> Scorer:
+        """Return what runs batches of this model, and what must be known to make them."""
         self.eval()
         exits = self.exit_table.exit_layers.numpy() if self.has_exits else None
-        scorer = Scorer(partial(run_in_torch, self), self.max_length, self.token_types, exits)
-        return predict(scorer, texts, self.tokenizer, batching or Batching(), progress)
+        return Scorer(partial(run_in_torch, self), self.max_length, self.token_types, exits)
 
     def copied(self) -> "TextModel":
         """Return a copy in float32 with weights of its own."""
@@ -184,7 +199,9 @@ def open_text_model(source: str | Path, pooling: PlainPooling | str | None = Non
     pooling: of a plain transformers encoder; mean by default. sentence-transformers' folders say it themselves.
     """
     source = str(minilm_folder()) if source == EMBEDDED else str(source)
-    name = _sentence_class(source)
+    if Path(source).is_file():
+        raise InputError(f"{source} is a file; name the folder of a model")
+    name = sentence_class(source)
     if name is None:
         return _open_plain(source, _pooling(pooling))
     library = require("sentence_transformers", "embed", f"opening {source}")
@@ -225,8 +242,7 @@ def as_text_model(model: Any, tokenizer: Any = None, pooling: PlainPooling | str
 def _open_plain(source: str, pooling: PlainPooling) -> TextModel:
     config = open_config(source, "model")
     architecture = (config.architectures or [config.model_type])[0]
-    _refuse_writers(architecture, source)
-    adapter_for(config)
+    _refuse_others(architecture, config, f"{source}")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if getattr(config, "hashee", None) is not None:
@@ -240,9 +256,13 @@ def _open_plain(source: str, pooling: PlainPooling) -> TextModel:
 
 def _checked(model: TextModel) -> TextModel:
     """Refuse models that are no encoders, and what cannot be run from token ids alone."""
-    inside = type(model.transformer).__name__
-    _refuse_writers(inside, f"this {type(model.whole).__name__}")
-    adapter_for(model.config)
+    inside = model.transformer
+    _refuse_others(type(inside).__name__, model.config, f"this {type(model.whole).__name__}")
+    if type(inside).__name__.endswith(_PRE_TRAINING):
+        raise UnsupportedModel(
+            f"a {type(inside).__name__} gives scores of words, not embeddings; pass its encoder, "
+            f"model.{inside.base_model_prefix}"
+        )
     for module in model.whole.modules():
         if getattr(module, "include_prompt", True) is False and any(model.prompts):
             raise UnsupportedModel(
@@ -251,12 +271,22 @@ def _checked(model: TextModel) -> TextModel:
     return model
 
 
-def _refuse_writers(architecture: str, source: str) -> None:
+def _refuse_others(architecture: str, config: Any, source: str) -> None:
+    """Raise for a model that is no embedder, reranker or encoder, before anything is read or written."""
+    only = "embedders, rerankers and other encoders are made faster here"
     if architecture.endswith(_WRITERS):
         raise UnsupportedModel(
-            f"the {architecture} in {source} writes text; embedders, rerankers and other encoders are made faster "
-            f"here, models that write text by hashee fit --kind summarization"
+            f"the {architecture} in {source} writes text; {only}, models that write text by "
+            "hashee fit --kind summarization"
         )
+    if getattr(config, "is_decoder", False) or family_of(config) not in ADAPTERS:
+        raise UnsupportedModel(f"the {architecture} in {source} reads texts from left to right; {only}")
+    if architecture.endswith(_OTHER_HEADS):
+        raise UnsupportedModel(
+            f"the head of the {architecture} in {source} would be lost; {only}, models with such heads by hashee fit, "
+            "with labels"
+        )
+    adapter_for(config).shape(config)  # some configs are refused by their family
 
 
 def _pooling(pooling: PlainPooling | str | None) -> PlainPooling:
@@ -281,7 +311,7 @@ def _sentence_output(model: nn.Module) -> OutputType:
     return OutputType.SCORE if "CrossEncoder" in names else OutputType.EMBEDDING
 
 
-def _sentence_class(source: str) -> str | None:
+def sentence_class(source: str) -> str | None:
     """Return which class of sentence-transformers wrote a folder; None if it is transformers' own."""
     about = located(source, "config_sentence_transformers.json")
     name = None if about is None else read_config(about).get("model_type")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hashee.engine.memory import release, unchanged_mappings
 from hashee.errors import CheckpointError
 
 _NAMED = 3
@@ -53,8 +54,10 @@ def _new_weights(model: Any, missing: set[str], resized: set[str]) -> set[str]:
 
 def check_finite(model: Any, source: Any) -> None:
     """Raise if any weight is NaN or infinite."""
+    mapped = unchanged_mappings()
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and parameter.numel() and not parameter.is_meta:
             low, high = parameter.detach().aminmax()
             if not bool(low.isfinite() & high.isfinite()):
                 raise CheckpointError(f"weight {name} of {source} holds NaN or infinite values; it cannot be used")
+            release(parameter.detach(), mapped)  # most rows of the embeddings are never read again

@@ -49,12 +49,13 @@ def run_on_ray(groups: Sequence[Group], work: Work, report: Report, folder: Path
 
     folder: of results, which all nodes must see under the same path; it is checked, and nothing is uploaded.
     """
-    os.environ.update({name: value for name, value in _OF_RAY.items() if name not in os.environ})
-    ray = require("ray", "ray", "--engine ray")
+    ray = require_ray()
     stop = StopRequest()
-    with connected(ray, workers), _sign_in(folder) as sign, stop.listening(alone=True):
+    with connected(ray, workers), sign_in(folder) as sign, stop.listening(alone=True):
         options = {"num_cpus": workers.threads or 1, "num_gpus": workers.gpus}
-        remote = ray.remote(_on_a_node).options(max_retries=0, runtime_env={"env_vars": _environment()}, **options)
+        remote = ray.remote(_on_a_node).options(
+            max_retries=0, runtime_env={"env_vars": forwarded_environment()}, **options
+        )
         waiting = deque([with_absolute_paths(each) for each in group] for group in groups)
         running: list[_Task] = []
         try:
@@ -68,6 +69,12 @@ def run_on_ray(groups: Sequence[Group], work: Work, report: Report, folder: Path
                     waiting.extendleft(_next_outcome(ray, task, running, report))
         finally:
             _cancel(ray, [task.stream for task in running])
+
+
+def require_ray() -> Any:
+    """Import Ray with our settings of it."""
+    os.environ.update({name: value for name, value in _OF_RAY.items() if name not in os.environ})
+    return require("ray", "ray", "--engine ray")
 
 
 def _next_outcome(ray: Any, task: _Task, running: list[_Task], report: Report) -> list[list[Experiment]]:
@@ -149,7 +156,7 @@ def _refuse_what_never_fits(ray: Any, workers: Workers) -> None:
 
 
 @contextmanager
-def _sign_in(folder: Path) -> Iterator[Path]:
+def sign_in(folder: Path) -> Iterator[Path]:
     """Put a file into a folder, by which nodes tell that it is the same folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder.absolute(), prefix=".runs-on-ray-") as file:
@@ -171,7 +178,7 @@ def _absolute(name: str) -> str:
     return str(Path(name).absolute()) if Path(name).exists() else name
 
 
-def _environment() -> dict[str, str]:
+def forwarded_environment() -> dict[str, str]:
     """Return variables that runs depend on, of which a cluster that is running knows nothing."""
     found = {name: os.environ[name] for name in _FORWARDED if name in os.environ}
     data = os.environ.get("HASHEE_DATA")

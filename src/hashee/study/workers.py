@@ -5,8 +5,10 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +17,7 @@ from hashee.errors import HasheeError, InputError
 from hashee.hf.pretrained import quiet_transformers
 from hashee.study.results import RunResult
 from hashee.study.run import Experiment, run_experiment
-from hashee.training.stopping import Stopped
+from hashee.training.stopping import STOPS
 
 PROCESSES, RAY = "processes", "ray"
 
@@ -79,27 +81,69 @@ def run_here(groups: Sequence[Group], work: Work, report: Report) -> None:
 
 
 def run_in_processes(groups: Sequence[Group], work: Work, report: Report, jobs: int) -> None:
-    """Run groups in processes side by side."""
-    # Forked processes would inherit torch's threads in whatever state they are.
-    context = multiprocessing.get_context("spawn")
-    waiting, running = deque(groups), dict[Future[list[Outcome]], Group]()
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        try:
-            while waiting or running:
-                # A group that the pool holds in advance would still be run after an interruption.
-                while waiting and len(running) < jobs:
-                    group = waiting.popleft()
-                    running[pool.submit(_all_outcomes, work, group)] = group
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    for experiment, outcome in zip(running.pop(done), done.result(), strict=True):
-                        report(experiment, outcome)
-        except Stopped:
-            # Ctrl-C reaches all processes of a terminal, SIGTERM this one only: trainings write a checkpoint and end.
-            for child in multiprocessing.active_children():
-                if child.pid is not None:
-                    os.kill(child.pid, signal.SIGINT)
-            raise
+    """Run groups in processes side by side; a process that dies fails the run that it was at, and the rest go on."""
+    waiting, running = deque(groups), dict[Connection, _Child]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                child = _Child.started(work, waiting.popleft())
+                running[child.outcomes] = child
+            for outcomes in connection.wait(list(running)):
+                assert isinstance(outcomes, Connection)
+                child = running[outcomes]
+                try:
+                    outcome: Outcome = outcomes.recv()
+                except EOFError:
+                    del running[outcomes]
+                    if (died := child.ended()) is not None:
+                        report(child.left.popleft(), died)
+                    if child.left:
+                        waiting.appendleft(list(child.left))
+                else:
+                    report(child.left.popleft(), outcome)
+    except STOPS:
+        # Ctrl-C reaches all processes of a terminal, SIGTERM this one only: trainings write a checkpoint and end.
+        for child in running.values():
+            if child.process.pid is not None and child.process.is_alive():
+                os.kill(child.process.pid, signal.SIGINT)
+        raise
+    finally:
+        for child in running.values():
+            child.process.join()
 
 
-def _all_outcomes(work: Work, group: Group) -> list[Outcome]:
-    return list(work(group))
+@dataclass(frozen=True)
+class _Child:
+    """A process that runs a group."""
+
+    process: multiprocessing.process.BaseProcess
+    outcomes: Connection
+    """Its end, one outcome for each run."""
+    left: deque[Experiment]
+    """Runs without an outcome, the one that it is at first."""
+
+    @classmethod
+    def started(cls, work: Work, group: Group) -> "_Child":
+        # Forked processes would inherit torch's threads in whatever state they are.
+        context = multiprocessing.get_context("spawn")
+        outcomes, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_send_outcomes, args=(work, group, sender))
+        process.start()
+        sender.close()  # so that the other end is closed when the process has ended
+        return cls(process, outcomes, deque(group))
+
+    def ended(self) -> HasheeError | None:
+        """Wait for the end of the process, and return why the run that it was at has no outcome."""
+        self.process.join()
+        self.outcomes.close()
+        if not self.left:
+            return None
+        code = self.process.exitcode or 0
+        reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return HasheeError(f"its process died ({reason}); if memory is short, run fewer side by side (--jobs)")
+
+
+def _send_outcomes(work: Work, group: Group, sender: Connection) -> None:
+    with sender, suppress(*STOPS):
+        for outcome in work(group):
+            sender.send(outcome)

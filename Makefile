@@ -24,7 +24,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations 40 -m 'not ray'
+	$(BIN)/pytest -m ray
 
 # Parity and Hugging Face tests in an environment of their own: the lowest versions that are declared, the newest there are.
 test-lowest test-newest: test-%:

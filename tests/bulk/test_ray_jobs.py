@@ -30,6 +30,8 @@ from hashee.study.workers import Workers
 from hashee.tables.counting import count_tokens
 from tiny_text_models import make_folder
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import hashee.engine.block
+import hashee.hf.model
 from architectures import converted, make_exits, make_model
 from hashee.engine import native
 
@@ -50,9 +51,14 @@ def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     return ran
 
 
-def wide_model(exits: str = "random exits", seed: int = 0) -> Any:
+def without_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the packed engine run texts on their own too."""
+    monkeypatch.setattr(hashee.hf.model, "run_one_text", lambda *_, **__: None)
+
+
+def wide_model(exits: str = "random exits", seed: int = 0, **changes: Any) -> Any:
     """Return a model whose heads are wide enough for all of our int8 kernels, with weights of an ordinary size."""
-    sizes = {"hidden_size": 96, "num_attention_heads": 3, "intermediate_size": 208}
+    sizes = {"hidden_size": 96, "num_attention_heads": 3, "intermediate_size": 208} | changes
     dense = make_model("bert", seed=seed, **sizes)
     for parameter in dense.parameters():
         parameter.data *= 1 if parameter.ndim == 1 else 0.3

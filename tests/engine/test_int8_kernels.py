@@ -9,7 +9,7 @@ from hashee.engine import native
 from hashee.engine.int8 import Int8Linear
 from hashee.engine.native import int8
 from hashee.hf.quantize import quantize
-from which_kernels import needs_kernels, relative_error, states_of, wide_model
+from which_kernels import needs_kernels, relative_error, states_of, wide_model, without_one_text
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +22,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_in_one_call_equal_layers_one_by_one(
     absorbs: bool, batch: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without_one_text(monkeypatch)
     monkeypatch.setattr(hashee.engine.block, "absorbing_saves", lambda *numbers: 1 if absorbs else -1)
     model = wide_model()
     quantized, ids = quantize(model), make_ids(batch, length)

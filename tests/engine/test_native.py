@@ -13,7 +13,7 @@ from architectures import converted, make_exits, make_ids, make_model
 from hashee.engine import native
 from hashee.engine.attention import KeyValueWeights, attend_absorbed
 from hashee.engine.plan import make_plan
-from which_kernels import needs_kernels
+from which_kernels import needs_kernels, without_one_text
 
 
 @needs_kernels
@@ -124,6 +124,7 @@ def test_nan_is_never_hidden() -> None:
 
 @needs_kernels
 def test_inference_uses_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_one_text(monkeypatch)
     called: set[str] = set()
     kernels = (
         "linear",

@@ -257,13 +257,17 @@ def test_a_full_disk(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert not any(folder.iterdir())
 
 
+LAST_ARGUMENT = "for last; do :; done"
+"""Where a compiler is told to write to."""
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("echo out of order >&2; exit 3", "failed with 3: out of order"),
         ("exit 0", "No such file"),
-        ('gcc -shared -x c /dev/null -o "$(eval echo \\$$#)"', "the library lacks hashee_linear"),
-        ('echo nonsense > "$(eval echo \\$$#)"', "cannot be loaded"),
+        (f'{LAST_ARGUMENT}; gcc -shared -x c /dev/null -o "$last"', "the library lacks hashee_linear"),
+        (f'{LAST_ARGUMENT}; echo nonsense > "$last"', "cannot be loaded"),
     ],
     ids=["fails", "writes nothing", "writes another library", "writes no library"],
 )

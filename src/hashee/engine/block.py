@@ -249,19 +249,30 @@ def epsilons(block: Block) -> tuple[float, float]:
 
 def should_absorb(block: Block, plan: Plan, layer: LayerPlan, cached: Projected | None = None) -> bool:
     """Return whether the absorbed form can run here and is the cheaper one for this batch."""
+    if not can_absorb(block):
+        return False
+    projected = plan.tokens if cached is None else cached.changed
+    return absorbing_saves_in(block, projected, layer.active, layer.pairs) > 0
+
+
+def can_absorb(block: Block) -> bool:
+    """Return whether the absorbed form can run here."""
     part = block.attention.projections
     if torch.is_grad_enabled() or block.attention.window is not None or not isinstance(part, SeparateProjections):
         return False
     if block.attention.shared_heads != block.attention.heads:
         return False  # a projection that several heads share would be folded into the queries of each
-    if not (is_bare_linear(part.key) and is_bare_linear(part.value)) and not can_absorb_int8(block):
-        return False
-    projected = plan.tokens if cached is None else cached.changed
-    width: int = part.key.in_features  # type: ignore[assignment]
-    inner: int = part.key.out_features  # type: ignore[assignment]
+    return (is_bare_linear(part.key) and is_bare_linear(part.value)) or can_absorb_int8(block)
+
+
+def absorbing_saves_in(block: Block, projected: int, active: int, pairs: int) -> float:
+    """Return how much cheaper the absorbed form of a layer is that can run in it, see `absorbing_saves`."""
+    key = block.attention.projections.modules[1]
+    width: int = key.in_features  # type: ignore[assignment]
+    inner: int = key.out_features  # type: ignore[assignment]
     sizes = AttentionSizes(width, block.attention.heads, inner, inner)
-    product_cost = INT8_PRODUCT if isinstance(part.key, Int8Linear) else 1.0
-    return bool(absorbing_saves(projected, layer.active, layer.pairs, sizes, product_cost) > 0)
+    product_cost = INT8_PRODUCT if isinstance(key, Int8Linear) else 1.0
+    return float(absorbing_saves(projected, active, pairs, sizes, product_cost))
 
 
 def can_absorb_int8(block: Block) -> bool:

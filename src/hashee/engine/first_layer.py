@@ -190,18 +190,14 @@ def look_up(
 
 def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: PackedTokens) -> bool:
     """Return whether the embeddings are a plain sum under a norm, and no gradients are needed."""
-    if torch.is_grad_enabled() or encoder.training or tokens.embeds is not None or adapter.summed_embeddings is None:
+    if torch.is_grad_enabled() or encoder.training or tokens.embeds is not None:
         return False
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
+    if not has_summed_embeddings(adapter, encoder):
+        return False
     embeddings = encoder.embeddings
-    modules: list[tuple[nn.Module, type[nn.Module]]] = [
-        (embeddings, adapter.summed_embeddings),
-        (embeddings.LayerNorm, nn.LayerNorm),
-    ]
-    modules += [(module, nn.Linear) for module in block.attention.projections.modules]
-    modules += [(module, nn.Embedding) for module in _tables(embeddings)]
-    if not all(is_bare(module, expected) for module, expected in modules):
+    if not all(is_bare(module, nn.Linear) for module in block.attention.projections.modules):
         return False
     weights = (embeddings.word_embeddings.weight, *_fixed_weights(embeddings, block))
     return (
@@ -209,9 +205,20 @@ def _can_look_up(adapter: Adapter, encoder: Any, block: Block, tokens: PackedTok
         all(is_readable(weight) for weight in weights)
         # The checksum of a row reads pairs of float32 as int64.
         and embeddings.word_embeddings.embedding_dim % 2 == 0
-        # A projection between embeddings and layers would come after the norm.
         and block.attention.projections.modules[0].in_features == embeddings.LayerNorm.normalized_shape[0]
-        and not hasattr(encoder, "embeddings_project")
+    )
+
+
+def has_summed_embeddings(adapter: Adapter, encoder: Any) -> bool:
+    """Return whether the first layer takes a plain sum of embeddings under a norm, from modules without hooks."""
+    # A projection between embeddings and layers would come after the norm.
+    if adapter.summed_embeddings is None or hasattr(encoder, "embeddings_project"):
+        return False
+    embeddings = encoder.embeddings
+    return (
+        is_bare(embeddings, adapter.summed_embeddings)
+        and is_bare(embeddings.LayerNorm, nn.LayerNorm)
+        and all(is_bare(module, nn.Embedding) for module in embedding_tables(embeddings))
     )
 
 
@@ -230,11 +237,11 @@ def _lookup_for(cache: FirstLayerCache, encoder: Any, block: Block) -> _Lookup:
 
 def _fixed_weights(embeddings: Any, block: Block) -> list[Tensor]:
     """Return the weights that all projections depend on: all but the word embeddings."""
-    modules = (*_tables(embeddings)[1:], embeddings.LayerNorm, *block.attention.projections.modules)
+    modules = (*embedding_tables(embeddings)[1:], embeddings.LayerNorm, *block.attention.projections.modules)
     return [weight for module in modules for weight in module.parameters()]
 
 
-def _tables(embeddings: Any) -> list[Any]:
+def embedding_tables(embeddings: Any) -> list[Any]:
     """Return the embedding tables, word embeddings first."""
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     return [getattr(embeddings, name) for name in names if hasattr(embeddings, name)]

@@ -1,6 +1,7 @@
 """All remaining layers of a small batch in one kernel call, since Python takes longer than the kernels between them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from hashee.engine.block import (
 from hashee.engine.int8 import Int8Linear
 from hashee.engine.linear import is_plain_product
 from hashee.engine.native import int8
-from hashee.engine.parts import SeparateProjections
+from hashee.engine.parts import AttentionPart, SeparateProjections
 from hashee.engine.plan import Plan
 
 MAX_ROWS = 2048
@@ -59,40 +60,63 @@ def run_layers_(blocks: Sequence[Block], hidden: Tensor, plan: Plan) -> bool:
 
 def _int8_layer(block: Block, hidden: Tensor, plan: Plan) -> int8.Layer | None:
     """Return a layer with int8 weights as the kernel takes it, or None if the kernel cannot run it."""
+    weights = int8_layer_weights(block, hidden)
+    if weights is None:
+        return None
+    layer = plan.layer(block.layer)
+    return int8.Layer(weights, layer.active, layer.queries, should_absorb(block, plan, layer))
+
+
+def int8_layer_weights(block: Block, hidden: Tensor) -> int8.LayerWeights | None:
+    """Return a layer's weights as the int8 kernels take them, or None if they cannot run it.
+
+    Projections may be in float32, as those of the first layer are, which are looked up where that pays.
+    """
     part = block.attention
     if block.training or part.window is not None or not can_absorb_int8(block):
         return None
-    projections = part.projections.modules
+    projections: Any = part.projections.modules
     if not all(is_int8_product(module, hidden) for module in projections):
-        return None
+        projections = projection_weights(part, hidden)
     post_attention = int8_post_attention(block, hidden)
-    if post_attention is None:
-        return None
-    layer = plan.layer(block.layer)
-    absorbed = should_absorb(block, plan, layer)
-    return int8.Layer(projections, post_attention, layer.active, layer.queries, absorbed)  # type: ignore[arg-type]
+    return None if projections is None or post_attention is None else int8.LayerWeights(projections, post_attention)
 
 
 def _layer(block: Block, hidden: Tensor, plan: Plan) -> native.Layer | None:
     """Return a layer as the kernel takes it, or None if the kernel cannot run it."""
-    part = block.attention
-    if block.training or part.window is not None or not isinstance(part.projections, SeparateProjections):
-        return None
-    projections = part.projections.modules
-    if not all(is_plain_product(module, hidden) for module in projections):
+    weights = layer_weights(block, hidden)
+    if weights is None:
         return None
     layer = plan.layer(block.layer)
     absorbed = should_absorb(block, plan, layer)
-    width = hidden.shape[1]
-    size = width // part.heads
+    size = hidden.shape[1] // block.attention.heads
     if size % 4 if absorbed else size % 8:
         return None
-    query, key, value = (module._parameters for module in projections)
-    post_attention = post_attention_weights(block, hidden)
-    if post_attention is None:
-        return None
-    weights = (query["weight"], query["bias"], key["weight"], value["weight"], value["bias"], *post_attention)
-    matrices = [weights[n] for n in (0, 2, 3, 5)]
-    if any(matrix is None or matrix.shape != (width, width) or not matrix.is_contiguous() for matrix in matrices):
-        return None
     return native.Layer(weights, epsilons(block), layer.active, layer.queries, absorbed)
+
+
+def layer_weights(block: Block, hidden: Tensor) -> list[Tensor | None] | None:
+    """Return a layer's weights in the order of `native.Layer`, or None if the kernels cannot run it in float32."""
+    if block.training or block.attention.window is not None:
+        return None
+    projections, post_attention = projection_weights(block.attention, hidden), post_attention_weights(block, hidden)
+    if projections is None or post_attention is None:
+        return None
+    output, width = post_attention[0], hidden.shape[1]
+    return [*projections, *post_attention] if output.shape == (width, width) and output.is_contiguous() else None
+
+
+def projection_weights(part: AttentionPart, hidden: Tensor) -> list[Tensor | None] | None:
+    """Return the first five of these, or None if the kernels cannot project in float32."""
+    if not isinstance(part.projections, SeparateProjections):
+        return None
+    modules, width = part.projections.modules, hidden.shape[1]
+    if not all(is_plain_product(module, hidden) for module in modules):
+        return None
+    query, key, value = (module._parameters for module in modules)
+    if any(
+        w is None or w.shape != (width, width) or not w.is_contiguous()
+        for w in (each["weight"] for each in (query, key, value))
+    ):
+        return None
+    return [query["weight"], query["bias"], key["weight"], value["weight"], value["bias"]]

@@ -78,8 +78,11 @@ class Int8Linear(nn.Module):
 
     def fields(self) -> list[int]:
         """Return the addresses of the blocks of weights, of their steps and sums, and of the bias."""
-        tensors = (self.int8_weight, self.weight_step, self._sums, self.bias)
-        return [tensor.data_ptr() for tensor in tensors]
+        return [tensor.data_ptr() for tensor in self.tensors()]
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the blocks of weights, their steps and sums, and the bias."""
+        return self.int8_weight, self.weight_step, self._sums, self.bias
 
     def column_sums(self, heads: int) -> Tensor:
         """Return the sums of the integers over the rows of each head: (heads, inputs)."""

@@ -16,9 +16,10 @@ from hashee.data.batching import Batching
 from hashee.data.texts import Text
 from hashee.engine.adapter import Adapter
 from hashee.engine.decoder_adapter import DecoderAdapter
-from hashee.engine.encoder import EncoderState, PackedStates, Reads, check_first_position, encode, read_batch, start
+from hashee.engine.encoder import EncoderState, Reads, check_first_position, encode, read_batch, start
 from hashee.engine.first_layer import FirstLayerCache
 from hashee.engine.memory import align_
+from hashee.engine.one_text import OneTextCache, run_one_text
 from hashee.engine.relative_attention import DistanceCache
 from hashee.errors import CheckpointError, HasheeError, UnsupportedModel, UnsupportedOption
 from hashee.hf.explain import Explanation, explain
@@ -268,6 +269,7 @@ class HashedEncoder(HashedModel):
         """Make room for the exit tables, so that checkpoints and devices carry them like weights."""
         vocab_size = self.config.vocab_size
         self.first_layer_cache = FirstLayerCache()
+        self.one_text_cache = OneTextCache()
         self.distance_cache = DistanceCache()
         self.register_buffer("exit_layers", torch.full((vocab_size,), UNSET))
         if settings["train_table"] is not None:
@@ -277,6 +279,7 @@ class HashedEncoder(HashedModel):
         """Switch to training, for which nothing that is derived from the weights is kept, or to inference."""
         if mode:
             self.first_layer_cache.clear()
+            self.one_text_cache.clear()
             self.distance_cache.clear()
         return super().train(mode)
 
@@ -296,17 +299,23 @@ class HashedEncoder(HashedModel):
                 "use hashee.export.export_onnx"
             )
         refuse_options(self.config, options)
-        batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        if self.reads_first_row:
-            check_first_position(batch.mask)
         wanted = options.get("output_hidden_states")
         wanted = getattr(self.config, "output_hidden_states", False) if wanted is None else wanted
         # Whoever asks for the hidden states sees all rows, not only those that the head reads.
         first_only = self.reads_first_row and not wanted
-        reads: Reads = "first" if first_only else "all"
-        encoded = encode(self.adapter, self, batch, self._current_exits, reads=reads, keep_states=bool(wanted))
+        hidden, states, first_is_real = None, None, None
+        if not wanted and input_ids is not None and position_ids is None and inputs_embeds is None:
+            inputs = (input_ids, attention_mask, token_type_ids)
+            hidden = run_one_text(self.adapter, self, inputs, self._current_exits, first_only=first_only)
+        if hidden is None:
+            batch = read_batch(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+            if self.reads_first_row:
+                check_first_position(batch.mask)
+            reads: Reads = "first" if first_only else "all"
+            encoded = encode(self.adapter, self, batch, self._current_exits, reads=reads, keep_states=bool(wanted))
+            hidden, states, first_is_real = encoded.unpacked(), encoded.states, batch.mask[:, :1].any(dim=1)
 
-        output = self._output(encoded, batch.mask[:, :1].any(dim=1), wanted)
+        output = self._output(hidden, states, first_is_real, wanted)
         return_dict = options.get("return_dict")
         return_dict = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
         return output if return_dict else self.adapter.as_tuple(output)
@@ -327,21 +336,27 @@ class HashedEncoder(HashedModel):
         two_tables = self.training and "train_exit_layers" in self._buffers
         return self.train_exit_layers if two_tables else self.exit_layers
 
-    def _output(self, encoded: PackedStates, first_is_real: Tensor, wanted: Any) -> Any:
-        """Give the packed states back in the caller's order, with the pooled output if there is a pooler."""
-        hidden: Any = encoded.unpacked()
-        states: Any = None
-        if encoded.states is not None:
+    def _output(
+        self, hidden: Tensor, states: Sequence[Tensor] | None, first_is_real: Tensor | None, wanted: Any
+    ) -> Any:
+        """Return the output that the family has: the last states, those around each layer, and the pooled output.
+
+        first_is_real: (batch,) whether the first position is no padding; None if it never is.
+        """
+        kept_states: Any = None
+        if states is not None:
             # Besides True, transformers takes a list of the layers to keep.
-            kept = range(len(encoded.states)) if wanted is True else wanted
-            states = tuple(state if number in kept else None for number, state in enumerate(encoded.states))
+            kept = range(len(states)) if wanted is True else wanted
+            kept_states = tuple(state if number in kept else None for number, state in enumerate(states))
+        # Annotated as None in the output classes of transformers.
+        last: Any = hidden
         if not hasattr(self, "pooler"):
-            return BaseModelOutput(last_hidden_state=hidden, hidden_states=states)
+            return BaseModelOutput(last_hidden_state=last, hidden_states=kept_states)
         pooled: Any = self.adapter.pool(self, hidden) if hidden.shape[1] else None
-        if pooled is not None and not self.reads_first_row:
+        if pooled is not None and first_is_real is not None and not self.reads_first_row:
             # The pooler reads the first position; where that is padding there is nothing it could say.
             pooled = pooled.masked_fill(~first_is_real[:, None], float("nan"))
-        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled, hidden_states=states)
+        return BaseModelOutputWithPooling(last_hidden_state=last, pooler_output=pooled, hidden_states=kept_states)
 
 
 class HashedEncoderWithoutTypes(HashedEncoder):

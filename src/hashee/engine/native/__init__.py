@@ -70,8 +70,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         ctypes.c_float,
         _COUNT,
     ),
+    "hashee_text": (*4 * (_POINTER,), _COUNT),
 }
-_RESULTS = {"hashee_int8_steps": _COUNT}
+_RESULTS = {"hashee_int8_steps": _COUNT, "hashee_text": _SIZE}
 
 _LOCK = Lock()
 """Held while the library is opened, so that concurrent threads compile it once."""
@@ -166,7 +167,7 @@ def post_attention(context: Tensor, states: Tensor, weights: Sequence[Tensor], e
     expanded = context.new_empty(rows, inner)
     compiled.hashee_post_attention(
         *(context.data_ptr(), context.stride(0), states.data_ptr(), states.stride(0)),
-        *(_addresses(weights), (ctypes.c_float * 2)(*epsilons)),
+        *(pointers(addresses(weights)), (ctypes.c_float * 2)(*epsilons)),
         *(attended.data_ptr(), expanded.data_ptr(), updated.data_ptr(), rows, width, inner, torch.get_num_threads()),
     )
     return updated
@@ -240,7 +241,7 @@ def layers_(
         attention = max(attention, 2 * tokens * width)
     workspace = states.new_empty(active * (3 * width + inner) + attention)
     compiled.hashee_layers(
-        *(states.data_ptr(), _addresses([weight for layer in layers for weight in layer.weights])),
+        *(states.data_ptr(), pointers(addresses([weight for layer in layers for weight in layer.weights]))),
         (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
         *(sizes([layer.active for layer in layers]), sizes([layer.absorbed for layer in layers])),
         *(slots.data_ptr(), slots.stride(0), sizes(lengths), sizes([n for layer in layers for n in layer.queries])),
@@ -259,8 +260,9 @@ def pointers(found: Sequence[int | None]) -> ctypes.Array[ctypes.c_void_p]:
     return (_POINTER * len(found))(*found)
 
 
-def _addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
-    return pointers([_address(tensor) for tensor in tensors])
+def addresses(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    """Return where tensors begin."""
+    return [_address(tensor) for tensor in tensors]
 
 
 def _is_readable(tensor: Tensor) -> bool:

@@ -143,3 +143,20 @@ static void attend_plain(row query, row keys, row values, const layout *batch, i
             }
         }
 }
+
+/* Attention of a layer in either form. states: (tokens, width), of which the first `active` are queries; weights: weight and
+ * bias of queries, the weight of keys (whose bias the softmax cancels), weight and bias of values; query, folded: workspace, the
+ * latter for (active, heads, width) numbers or for keys and values; context: (active, width), the output. */
+static void attend_layer(row states, const row *weights, const layout *batch, int64_t absorbed, int64_t active, int64_t tokens,
+                         int64_t width, int64_t heads, float scale, float *query, float *folded, float *context) {
+    product(states, width, weights[0], weights[1], query, active, width, width);
+    if (absorbed) {
+        attend_absorbed(query, width, states, width, weights[2], weights[3], weights[4], batch, active, width, heads, scale,
+                        folded, context);
+    } else {
+        float *keys = folded, *values = keys + tokens * width;
+        product(states, width, weights[2], NULL, keys, tokens, width, width);
+        product(states, width, weights[3], weights[4], values, tokens, width, width);
+        attend_plain(query, keys, values, batch, width, heads, scale, context);
+    }
+}

@@ -24,7 +24,16 @@ log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("kernels.c")
 HEADERS = tuple(
     SOURCE.with_name(f"{name}.h")
-    for name in ("vectors", "products", "elementwise", "attention", "int8_products", "int8_layers", "int8_kernels")
+    for name in (
+        "vectors",
+        "products",
+        "elementwise",
+        "attention",
+        "int8_products",
+        "int8_layers",
+        "int8_kernels",
+        "one_text",
+    )
 )
 """What the source includes of ours."""
 # Without errno a square root is one instruction.

@@ -130,12 +130,31 @@ def attend_absorbed(
 
 
 @dataclass(frozen=True)
+class LayerWeights:
+    """The weights of one post-norm layer."""
+
+    projections: tuple[Matrix, Matrix, Matrix] | list[Tensor | None]
+    """Of queries, keys and values; in float32 the first five of `native.Layer`."""
+    post_attention: PostAttention
+
+    @property
+    def inner(self) -> int:
+        """Inner width of the feed-forward."""
+        return self.post_attention.inner
+
+    def fields(self, heads: int) -> list[int | None]:
+        """Return all addresses in the order in which the kernels take them."""
+        if isinstance(self.projections, list):
+            return [None, *native.addresses(self.projections), *7 * [None], *self.post_attention.fields()]
+        query, key, value = self.projections
+        return [*query.fields(), *_absorbed((key, value), heads), *self.post_attention.fields()]
+
+
+@dataclass(frozen=True)
 class Layer:
     """One post-norm layer of those that `layers_` runs."""
 
-    projections: tuple[Matrix, Matrix, Matrix]
-    """Of queries, keys and values."""
-    post_attention: PostAttention
+    weights: LayerWeights
     active: int
     """Number of first rows, which it updates."""
     queries: Sequence[int]
@@ -146,17 +165,12 @@ class Layer:
     @property
     def inner(self) -> int:
         """Inner width of the feed-forward."""
-        return self.post_attention.inner
+        return self.weights.inner
 
     @property
     def epsilons(self) -> tuple[float, float]:
         """Of the two norms."""
-        return self.post_attention.epsilons
-
-    def fields(self, heads: int) -> list[int]:
-        """Return all addresses in the order in which the kernels take them."""
-        query, key, value = self.projections
-        return [*query.fields(), *_absorbed((key, value), heads), *self.post_attention.fields()]
+        return self.weights.post_attention.epsilons
 
 
 def layers_(
@@ -170,7 +184,10 @@ def layers_(
     assert compiled is not None
     (tokens, width), (slots, lengths) = states.shape, sequences
     compiled.hashee_int8_layers(
-        *(states.data_ptr(), native.pointers([field for layer in layers for field in layer.fields(attention.heads)])),
+        *(
+            states.data_ptr(),
+            native.pointers([field for layer in layers for field in layer.weights.fields(attention.heads)]),
+        ),
         (ctypes.c_float * (2 * len(layers)))(*(epsilon for layer in layers for epsilon in layer.epsilons)),
         *(native.sizes([layer.active for layer in layers]), native.sizes([layer.absorbed for layer in layers])),
         *(slots.data_ptr(), slots.stride(0), native.sizes(lengths)),

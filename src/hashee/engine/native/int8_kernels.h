@@ -70,7 +70,8 @@ void hashee_int8_attend(float *query, row states, int64_t states_step, const voi
 }
 
 /* Post-norm layers, one after the other, as in `hashee_layers`. fields: 29 of each layer, those of the weights of queries,
- * keys and values, the column sums of the key's, and those of `int8_post_attention` */
+ * keys and values, the column sums of the key's, and those of `int8_post_attention`; or, if the first is null, the five
+ * weights of `attend_layer` after it */
 void hashee_int8_layers(float *states, const void *const *fields, const float *epsilons, const int64_t *active,
                         const int64_t *absorbed, const int64_t *slots, int64_t longest, const int64_t *lengths,
                         const int64_t *queries, int64_t sequences, int64_t layers, int64_t tokens, int64_t width,
@@ -85,18 +86,12 @@ void hashee_int8_layers(float *states, const void *const *fields, const float *e
     for (int64_t l = 0; l < layers; l++) {
         const layout batch = {slots, longest, lengths, queries + l * sequences, sequences};
         const void *const *own = fields + 29 * l;
-        const int8_matrix query = matrix_at(own), key = matrix_at(own + 4), value = matrix_at(own + 8);
-        round_rows(states, width, absorbed[l] ? active[l] : tokens, width, &space.rounded);
-        int8_product(&space.rounded, &query, space.query, active[l], width, width);
-        if (absorbed[l]) {
-            int8_attend_absorbed(space.query, states, width, own + 4, &batch, active[l], width, heads, scale,
-                                 space.folded, &space.rounded, space.context);
-        } else {
-            float *keys = space.folded, *values = keys + tokens * width;
-            int8_product(&space.rounded, &key, keys, tokens, width, width);
-            int8_product(&space.rounded, &value, values, tokens, width, width);
-            attend_plain(space.query, keys, values, &batch, width, heads, scale, space.context);
-        }
+        if (own[0])
+            int8_attend_layer(states, own, &batch, absorbed[l], active[l], tokens, width, heads, scale, space.query, space.folded,
+                              &space.rounded, space.context);
+        else
+            attend_layer(states, (const row *)(own + 1), &batch, absorbed[l], active[l], tokens, width, heads, scale, space.query,
+                         space.folded, space.context);
         int8_post_attention(space.context, width, states, width, own + 13, epsilons + 2 * l, space.attended,
                             space.expanded, &space.rounded, states, active[l], width, inner);
     }

@@ -124,6 +124,23 @@ static void int8_attend_absorbed(float *query, row states, int64_t states_step, 
     int8_unfold(folded, &value, rounded, context, active, width, heads);
 }
 
+/* Attention of a layer in either form, as in `attend_layer`. fields: those of the weights of queries, keys and values, and the
+ * column sums of the key's. */
+static void int8_attend_layer(row states, const void *const *fields, const layout *batch, int64_t absorbed, int64_t active,
+                              int64_t tokens, int64_t width, int64_t heads, float scale, float *query, float *folded,
+                              const int8_rows *rounded, float *context) {
+    const int8_matrix queries = matrix_at(fields), keys = matrix_at(fields + 4), values = matrix_at(fields + 8);
+    round_rows(states, width, absorbed ? active : tokens, width, rounded);
+    int8_product(rounded, &queries, query, active, width, width);
+    if (absorbed) {
+        int8_attend_absorbed(query, states, width, fields + 4, batch, active, width, heads, scale, folded, rounded, context);
+    } else {
+        int8_product(rounded, &keys, folded, tokens, width, width);
+        int8_product(rounded, &values, folded + tokens * width, tokens, width, width);
+        attend_plain(query, folded, folded + tokens * width, batch, width, heads, scale, context);
+    }
+}
+
 /* The post-attention part of a post-norm layer: output projection, norm, feed-forward, norm.
  *
  * context, states, updated: (rows, width), as in `post_attention`; fields: those of the three weights, and gain and shift

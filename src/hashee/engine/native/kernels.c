@@ -76,17 +76,10 @@ void hashee_layers(float *states, const row *weights, const float *epsilons, con
     for (int64_t l = 0; l < layers; l++) {
         const layout batch = {slots, longest, lengths, queries + l * sequences, sequences};
         const row *own = weights + 15 * l;
-        product(states, width, own[0], own[1], query, active[l], width, width);
-        if (absorbed[l]) {
-            attend_absorbed(query, width, states, width, own[2], own[3], own[4], &batch, active[l], width, heads, scale,
-                            folded, context);
-        } else {
-            float *keys = folded, *values = keys + tokens * width;
-            product(states, width, own[2], NULL, keys, tokens, width, width);
-            product(states, width, own[3], own[4], values, tokens, width, width);
-            attend_plain(query, keys, values, &batch, width, heads, scale, context);
-        }
+        attend_layer(states, own, &batch, absorbed[l], active[l], tokens, width, heads, scale, query, folded, context);
         post_attention(context, width, states, width, own + 5, epsilons + 2 * l, attended, expanded, states, active[l],
                        width, inner);
     }
 }
+
+#include "one_text.h"

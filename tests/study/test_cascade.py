@@ -21,7 +21,7 @@ from hashee.study.cascade import (
     write_cascade,
 )
 from hashee.study.exit_rules import confidence
-from hashee.study.methods.cascade import THRESHOLDS, Cascade, students
+from hashee.study.methods.cascade import THRESHOLDS, Cascade, first_layers
 from hashee.study.methods.first_layers import DENSE
 from hashee.study.students import student_of
 from hashee.training.backbone import open_backbone
@@ -177,14 +177,14 @@ def test_the_loss_by_hand_and_its_slope() -> None:
     assert not alone.grad.any()
 
 
-def test_students_have_every_second_layer_of_the_dense_model(choice: Choice) -> None:
-    assert choice.dense is not None
-    backbone = choice.dense.backbone
-    whole, made = backbone.load(), next(students(choice.fit, choice.dense)).model
-    for own, source in zip(made.bert.encoder.layer, (1, 3), strict=True):
-        states = whole.bert.encoder.layer[source].state_dict()
+def test_small_models_are_first_layers_of_the_backbone_with_the_passes_of_other_methods(choice: Choice) -> None:
+    whole, (half, third) = choice.fit.backbone.load(), [small.model for small in first_layers(choice.fit)]
+    assert [len(small.bert.encoder.layer) for small in (half, third)] == [2, 1]
+    assert [candidate.passes for candidate in choice.candidates] == [2.0, 2.0]
+    made = half
+    for own, other in zip(made.bert.encoder.layer, whole.bert.encoder.layer, strict=False):
+        states = other.state_dict()
         assert all(torch.equal(tensor, states[name]) for name, tensor in own.state_dict().items())
-    assert torch.equal(made.classifier.weight, whole.classifier.weight)
     assert torch.equal(made.bert.embeddings.word_embeddings.weight, whole.bert.embeddings.word_embeddings.weight)
 
 

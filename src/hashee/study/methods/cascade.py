@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hashee.data import Recipe, Task
+from hashee.data import Task
 from hashee.data.task_types import type_of
 from hashee.data.tokenized import Tokenized
 from hashee.errors import InputError
@@ -22,14 +22,14 @@ from hashee.export.loading import load
 from hashee.files import sha256_of_json
 from hashee.study.cascade import CascadeModel, DifficultyMargin, models_passed, write_cascade
 from hashee.study.methods.first_layers import DENSE
-from hashee.study.students import student_of
+from hashee.study.students import depth_at
 from hashee.tables.table import tokenizer_fingerprint
 from hashee.training.backbone import open_backbone, weights_fingerprint
 from hashee.training.evaluation import Array, Predictions, for_each_example
 from hashee.training.method import register_method
-from hashee.training.objective import TargetLoss, WeightedSum, even_layers
+from hashee.training.objective import TargetLoss, WeightedSum
 from hashee.training.processes import Processes
-from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit, Lesson
+from hashee.training.stages import WORK, Candidate, Choice, Fit, Lesson
 from hashee.training.teacher import StoredLogits, teacher_logits
 
 SHARES = (0.5, 1 / 3)
@@ -44,9 +44,6 @@ class SmallModel:
 
     name: str
     model: Any
-    recipe: Recipe
-    passes: float | None
-    """Over the training examples, on the way to it and in its training."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Cascade:
 
     name: str = "cascadebert"
     small_backbone: str | None = None
-    """A complete smaller model with the same tokenizer; without it, students with some layers of the dense model."""
+    """A complete smaller model with the same tokenizer; without it, the backbone's first layers."""
     margin: float = 0.3
     """By how much the small model should be surer of an easy example than of a hard one."""
     weight: float = 0.5
@@ -78,21 +75,22 @@ class Cascade:
         parts = ((1.0, TargetLoss(type_of(fit.data.task))), (self.weight, DifficultyMargin(self.margin)))
         depends = {"teacher": fingerprint, "difficulty": [self.margin, self.weight]}
         lesson = Lesson(WeightedSum(parts), fit.train, teacher, depends)
-        dense = fit.dense() if self.small_backbone is None else None
+        # Small models have one stage, as the large one has, of as many passes as others have in two.
+        recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
         candidates: list[Candidate] = []
-        for small in students(fit, dense) if dense is not None else [self._complete_model(fit)]:
+        for small in first_layers(fit) if self.small_backbone is None else [self._complete_model(fit)]:
             folder = fit.folder / WORK / f"{self.name}-{small.name.replace(' ', '-')}"
-            job = replace(fit.job(f"{self.name}, {small.name}", small.model, lesson), recipe=small.recipe)
+            job = replace(fit.job(f"{self.name}, {small.name}", small.model, lesson), recipe=recipe)
             record = fit.train_into(folder, job, lesson.depends)
             cascade = folder.with_name(f"{folder.name}-and-large")
             fit.processes.main_only(partial(write_cascade, cascade, [folder, large.folder]))
             # The large model is trained once for all candidates.
             seconds = 0.0 if candidates else large.record.seconds
-            candidates.append(Candidate(small.name, cascade, None, record, seconds, small.passes))
-        return Choice(fit, candidates, dense=dense)
+            candidates.append(Candidate(small.name, cascade, None, record, seconds, recipe.epochs))
+        return Choice(fit, candidates)
 
     def _complete_model(self, fit: Fit) -> SmallModel:
-        """Return the smaller backbone, trained for as many passes as others in two stages."""
+        """Return the smaller backbone."""
         backbone = open_backbone(str(self.small_backbone), fit.data.task, None)
         if tokenizer_fingerprint(backbone.tokenizer) != tokenizer_fingerprint(fit.backbone.tokenizer):
             raise InputError(f"{self.small_backbone} and {fit.settings.backbone} have different tokenizers")
@@ -102,9 +100,8 @@ class Cascade:
                 f"{self.small_backbone} takes {longest} tokens but texts have up to {fit.encoder.max_length}; "
                 f"set max_length to {longest}"
             )
-        recipe = replace(fit.recipe, epochs=2 * fit.recipe.epochs)
         model = backbone.packed(backbone.load(fit.settings.seed))
-        return SmallModel(f"{backbone.layers} layers", model, recipe, recipe.epochs)
+        return SmallModel(f"{backbone.layers} layers", model)
 
     def open(self, folder: Path) -> CascadeModel:
         """Return the models of a cascade."""
@@ -143,12 +140,11 @@ class Cascade:
         return found
 
 
-def students(fit: Fit, dense: Dense) -> Iterator[SmallModel]:
-    """Yield models with layers taken evenly from the dense model."""
-    for depth in sorted({max(1, round(share * dense.backbone.depth)) for share in SHARES}, reverse=True):
-        chosen = [layer for _, layer in even_layers(depth, dense.backbone.depth)]
-        model = dense.backbone.packed(student_of(dense.backbone, chosen, fit.settings.seed))
-        yield SmallModel(f"{depth} layers", model, fit.recipe, fit.passes_after(dense))
+def first_layers(fit: Fit) -> Iterator[SmallModel]:
+    """Yield models of the backbone's first layers."""
+    for depth in sorted({depth_at(share, fit.backbone.layers) for share in SHARES}, reverse=True):
+        model = fit.backbone.packed(fit.backbone.load(fit.settings.seed, depth))
+        yield SmallModel(f"{depth} layers", model)
 
 
 def difficulty_of(fit: Fit, large: Candidate) -> tuple[StoredLogits, str]:

@@ -8,6 +8,10 @@ from pathlib import Path
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Two workers on two cores: threads that spin while they wait, in processes under test too, would take the other's core.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Before transformers reads it: nothing here may ask the Hub, and a look-up that fails is retried for a long time.
 os.environ["HF_HUB_OFFLINE"] = "1"
 

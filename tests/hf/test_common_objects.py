@@ -116,6 +116,9 @@ def test_encoders_with_and_without_a_pooler(family: str, pooling: bool, tmp_path
     for name in ours:
         assert (ours[name] - theirs[name]).abs().max() <= TOLERANCE
     model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path, add_pooling_layer=pooling)
-    with torch.no_grad():
-        assert torch.equal(loaded(make_ids()).last_hidden_state, ours.last_hidden_state)
+    for options in ({"add_pooling_layer": pooling}, {}):  # a folder without a pooler says so
+        loaded = type(model).from_pretrained(tmp_path, **options)
+        with torch.no_grad():
+            again = loaded(make_ids())
+        assert torch.equal(again.last_hidden_state, ours.last_hidden_state)
+        assert (again.pooler_output is not None) == pooling

@@ -55,6 +55,8 @@ def convert(
     if tables.decoder is not None:
         decoder_adapter_for(model.config).keep_first_layers(config, tables.decoder.num_layers)  # type: ignore[union-attr]
         config.hashee["decoder_table"] = {}
+    if issubclass(hashed_class(type(model)), HashedEncoder) and not pooling_of(model).get("add_pooling_layer", True):
+        config.hashee["pooler"] = False
     if (own_class := name_of_own_class(type(model))) is not None:
         config.hashee["model_class"] = own_class
     converted = _built(model, config)

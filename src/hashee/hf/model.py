@@ -62,6 +62,8 @@ class HashedModel(Host):  # type: ignore[misc]
     """`hashed_class` and `new_hashed` of `hashee.hf.classes`, which makes classes out of these mixins."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(self, HashedEncoder) and not (getattr(config, "hashee", None) or {}).get("pooler", True):
+            kwargs.setdefault("add_pooling_layer", False)
         super().__init__(config, *args, **kwargs)
         # Some constructors keep a changed copy of the config that they are given.
         settings = getattr(self.config, "hashee", None)

@@ -1,9 +1,9 @@
 """Tables, figures, the probe and the commands of the study of difficulty."""
 
+import io
 import json
-import os
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from fitting_data import RECIPE, make_data
 from small_sets import make_set, write_annotated
 
+from hashee.cli import main
 from hashee.data import Kind
 from hashee.errors import InputError
 from hashee.files import write_json
@@ -149,11 +150,15 @@ def test_a_task_that_is_too_small_to_split_is_refused(backbone: Path, tmp_path: 
 
 
 def hashee(*words: object, code: int = 0) -> str:
-    """Run a command and return what it prints, or its error."""
-    run = [sys.executable, "-m", "hashee", *map(str, words)]
-    done = subprocess.run(run, env=os.environ | {"COLUMNS": "200"}, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
+    """Run a command in this process and return what it prints, or its error."""
+    printed, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(errors):
+        patch.setenv("COLUMNS", "200")
+        patch.setattr(sys, "argv", ["hashee", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert (stopped.value.code or 0) == code, errors.getvalue()
+    return (printed if code == 0 else errors).getvalue()
 
 
 def test_sets_are_built_run_and_shown_from_the_command_line(backbone: Path, tmp_path: Path) -> None:

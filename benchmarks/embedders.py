@@ -69,9 +69,9 @@ def long_texts(name: str) -> Iterator[str]:
                 yield row[column].strip()
 
 
-def single_texts(number: int, seed: int) -> list[Text]:
-    """Return sentences and passages in equal parts, each data set with its share."""
-    draws = random.Random(seed)
+def single_texts(number: int, share_of_passages: float, seed: int) -> list[Text]:
+    """Return sentences and passages, each data set with its share."""
+    draws, long = random.Random(seed), round(share_of_passages * number)
 
     def sample(pools: list[list[str]], wanted: int) -> list[str]:
         filled = [pool for pool in pools if pool]
@@ -90,7 +90,7 @@ def single_texts(number: int, seed: int) -> list[Text]:
         for name in SENTENCES
     ]
     passages = [list(dict.fromkeys(text for text in long_texts(name) if len(text.split()) > 40)) for name in PASSAGES]
-    found: list[Text] = [*sample(sentences, number - number // 2), *sample(passages, number // 2)]
+    found: list[Text] = [*sample(sentences, number - long), *sample(passages, long)]
     draws.shuffle(found)
     return found
 
@@ -136,7 +136,9 @@ class Study:
         folder = Path(os.environ.get("HASHEE_MODELS", ".")) / name
         self.dense = open_text_model(str(folder) if folder.is_dir() else name)
         self.scores = self.dense.output is OutputType.SCORE
-        self.settings = SpeedupSettings(limit=options.limit, passes=options.passes, seed=options.seed)
+        self.settings = SpeedupSettings(
+            limit=options.limit, passes=options.passes, seed=options.seed, bf16=options.bf16
+        )
         self.processes: Processes = current_processes()
         self.layers = adapter_for(self.dense.config).shape(self.dense.config).layers
         self._lesson: Lesson | None = None
@@ -145,8 +147,9 @@ class Study:
     def lesson(self) -> Lesson:
         """The texts and what the dense model says of them, read when the first run needs them."""
         if self._lesson is None:
-            make = pairs if self.scores else single_texts
-            corpus: Corpus = read_corpus(self.dense, make(self.options.limit, self.options.seed), self.settings)
+            limit, seed = self.options.limit, self.options.seed
+            texts = pairs(limit, seed) if self.scores else single_texts(limit, self.options.passages, seed)
+            corpus: Corpus = read_corpus(self.dense, texts, self.settings)
             self._lesson = Lesson.of(self.dense, corpus, self.processes)
         return self._lesson
 
@@ -166,7 +169,7 @@ class Study:
 
     def run(self, method: str, speedup: float | None) -> None:
         """Make, train and judge one model, unless its file is there."""
-        told = {"limit": self.options.limit, "passes": self.options.passes, "seed": self.options.seed}
+        told = {name: getattr(self.options, name) for name in ("limit", "passages", "passes", "bf16", "seed")}
         about = {"model": self.name, "method": method, "speedup": speedup, **told}
         at = "" if speedup is None else f"-{speedup:g}x"
         path = self.options.output / f"{self.name}-{method}{at}-{sha256_of_json(about)[:8]}.json"
@@ -190,7 +193,10 @@ class Study:
     def student(self, method: str, speedup: float) -> TextModel:
         """Return a model before it is trained."""
         if method in ("hashed", "untrained"):
-            folder = self.options.work / f"{self.name}-table-{speedup:g}x-{self.options.limit}-{self.options.seed}"
+            folder = (
+                self.options.work
+                / f"{self.name}-table-{speedup:g}x-{self.options.limit}-{self.options.passages:g}-{self.options.seed}"
+            )
             if not (folder / "exit_table.json").exists():
                 table_by_outputs(self.dense, self.lesson.corpus, speedup, seed=self.options.seed, progress=False).save(
                     folder
@@ -208,6 +214,8 @@ def main() -> None:
     parser.add_argument("--speedups", nargs="+", type=float, default=SPEEDUPS)
     parser.add_argument("--methods", nargs="+", help="by the beginning of their names; default: all")
     parser.add_argument("--limit", type=int, default=40_000, help="texts")
+    parser.add_argument("--passages", type=float, default=0.5, help="share of an embedder's texts that are long")
+    parser.add_argument("--bf16", action="store_true", help="train in bfloat16; outputs are judged in float32")
     parser.add_argument("--passes", type=float, default=1.0)
     parser.add_argument("--queries", type=int, default=45, help="of Cranfield that rerankers are judged on")
     parser.add_argument("--no-cranfield", dest="cranfield", action="store_false")

@@ -19,8 +19,7 @@ from hashee.hf.quantize import quantize
 from which_kernels import needs_kernels, relative_error, states_of, wide_model, without_one_text
 
 pytestmark = needs_kernels
-ABLE = [family for family in FAMILIES if ADAPTERS[family].summed_embeddings is not None and family != "mpnet"]
-"""MPNet's scores have a bias for positions."""
+ABLE = [family for family in FAMILIES if one_text._is_able(type(ADAPTERS[family]))]
 OWN = {"electra": {"embedding_size": 24}}
 """No projection between embeddings and layers."""
 
@@ -59,6 +58,12 @@ def test_it_equals_the_reference(calls: list[bool], family: str, exits: str, len
     assert float((found - expected)[mask == 1].abs().max()) <= 1e-5
     if family != "cpt":  # whose decoder reads all positions
         assert not found[mask == 0].any()
+
+
+def test_families_of_berts_layout_are_able() -> None:
+    # MPNet's scores have a bias for positions, others have other embeddings.
+    berts = {"bert", "camembert", "cpt", "distilbert", "elasticbert", "electra", "roberta", "xlm-roberta"}
+    assert berts <= set(ABLE) and "mpnet" not in ABLE
 
 
 def test_token_types_and_no_mask(calls: list[bool]) -> None:
@@ -225,6 +230,15 @@ def test_nothing_is_made_anew_while_nothing_changes() -> None:
         assert torch.equal(states_of(other, input_ids=make_ids(1, 5)), states_of(model, input_ids=make_ids(1, 5)))
     model.train()
     assert model.one_text_cache.prepared is None
+
+
+def test_a_model_that_kernels_cannot_run_is_not_examined_for_every_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, examined = converted(make_model("bert", hidden_act="relu"), make_exits("random exits")), list[str]()
+    prepare = one_text._prepare
+    monkeypatch.setattr(one_text, "_prepare", lambda *a: (examined.append("bert"), prepare(*a))[1])
+    for _ in range(3):
+        states_of(model, input_ids=make_ids(1, 6))
+    assert examined == ["bert"]
 
 
 def test_int8_weights_that_are_loaded_anew_are_followed() -> None:

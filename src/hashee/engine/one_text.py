@@ -7,6 +7,7 @@ modules be replaced or hooked, in ways that no counter shows, so every call comp
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -37,9 +38,10 @@ class _Prepared:
 
     watch: Watch
     """Of the embeddings and layers."""
-    call: TextEncoder
-    memory: tuple[Any, ...]
-    """Arrays and tensors that the call points to."""
+    call: TextEncoder | None
+    """None: the kernels cannot run all of it."""
+    memory: tuple[Any, ...] = ()
+    """Arrays that the call points to."""
 
 
 class OneTextCache:
@@ -69,17 +71,22 @@ def run_one_text(
     """
     if torch.is_grad_enabled() or encoder.training or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return None
-    if not (_is_one_text(inputs) and _is_readable(exit_layers)):
+    if not (_is_able(type(adapter)) and _is_one_text(inputs) and _is_readable(exit_layers)):
         return None
-    shape, prepared = inputs[0].shape, _prepared(adapter, encoder)
-    if prepared is None or (not prepared.call.is_int8 and shape[1] > LONGEST_IN_FLOAT32):
-        return None
-    if len(exit_layers) < prepared.call.word_rows:
+    shape, call = inputs[0].shape, _call_for(adapter, encoder)
+    if call is None or (not call.is_int8 and shape[1] > LONGEST_IN_FLOAT32) or len(exit_layers) < call.word_rows:
         return None
     has_own_positions = type(adapter).positions is not Adapter.positions
     positions = adapter.positions(encoder, inputs[0]).contiguous() if has_own_positions else None
-    states = torch.empty(*shape, prepared.call.width)
-    return states if run_text(prepared.call, (*inputs, positions), exit_layers, states, first_only) else None
+    states = torch.empty(*shape, call.width)
+    return states if run_text(call, (*inputs, positions), exit_layers, states, first_only) else None
+
+
+@cache
+def _is_able(family: type[Adapter]) -> bool:
+    """Return whether the embeddings of a family are a sum, in which alone positions count."""
+    has_terms = family.position_terms is not Adapter.position_terms or family.position_bias is not Adapter.position_bias
+    return family.summed_embeddings is not None and not has_terms
 
 
 def _is_one_text(inputs: Inputs) -> bool:
@@ -98,29 +105,31 @@ def _is_readable(tensor: Tensor) -> bool:
     return tensor.dtype == torch.int64 and tensor.is_cpu and tensor.is_contiguous()
 
 
-def _prepared(adapter: Adapter, encoder: Any) -> _Prepared | None:
-    """Return what is kept for an encoder, made anew if anything that it follows from has changed."""
-    cache: OneTextCache = encoder.one_text_cache
-    if cache.prepared is None or not cache.prepared.watch.sees_no_change():
-        cache.prepared = _prepare(adapter, encoder)
-    return cache.prepared
+def _call_for(adapter: Adapter, encoder: Any) -> TextEncoder | None:
+    """Return what a call takes of an encoder, made anew if anything that it follows from has changed."""
+    kept: OneTextCache = encoder.one_text_cache
+    prepared = kept.prepared
+    if prepared is None or not prepared.watch.sees_no_change():
+        prepared = _prepare(adapter, encoder)
+        kept.prepared = prepared
+    return prepared.call
 
 
-def _prepare(adapter: Adapter, encoder: Any) -> _Prepared | None:
-    """Return what a call needs of an encoder, or None if the kernels cannot run all of it."""
-    family = type(adapter)
-    has_terms = family.position_terms is not Adapter.position_terms or family.position_bias is not Adapter.position_bias
-    if has_terms or not has_summed_embeddings(adapter, encoder) or adapter.final_norm(encoder) is not None:
-        return None
+def _prepare(adapter: Adapter, encoder: Any) -> _Prepared:
+    """Return what a call needs of an encoder."""
+    watch = Watch((encoder,))
+    refused = _Prepared(watch, None)
+    if not has_summed_embeddings(adapter, encoder) or adapter.final_norm(encoder) is not None:
+        return refused
     norm, (words, positions, *types) = encoder.embeddings.LayerNorm, embedding_tables(encoder.embeddings)
     vectors, width = (norm.weight, norm.bias), words.embedding_dim
     tables = [words.weight, positions.weight, *(table.weight for table in types)]
     if any(vector is None for vector in vectors) or not all(map(is_readable, (*tables, *vectors))):
-        return None
-    watch, blocks = Watch((encoder,)), tuple(adapter.blocks(encoder))
+        return refused
+    blocks = tuple(adapter.blocks(encoder))
     layers = _layers(blocks, torch.empty(0, width))
     if layers is None:
-        return None
+        return refused
     attention = blocks[0].attention
     arrays = layers.arrays()
     call = TextEncoder(

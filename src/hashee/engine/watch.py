@@ -40,9 +40,9 @@ class Watch:
         self._known = self._now()
 
     def sees_no_change(self) -> bool:
-        """Return whether everything is as it was, and without hooks."""
+        """Return whether everything is as it was."""
         try:
-            return not any(self._hooks) and self._now() == self._known
+            return self._now() == self._known
         except KeyError:
             return False  # an attribute is gone
 
@@ -53,6 +53,7 @@ class Watch:
             [*map(id, chain.from_iterable(map(_values, self._named)))],
             [id(of[name]) for of, name in self._attributes],
             [*map(len, self._all_attributes)],
+            [*map(len, self._hooks)],
             [*map(Tensor.data_ptr, tensors)],
             [*map(Tensor.is_contiguous, tensors)],
             [*map(_dtype, tensors)],

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,12 +39,13 @@ def make_batches(ids: list[list[int]], exit_layers: Integers | None, batching: B
 
     exit_layers: (vocabulary,) exit layer of every token id, if it is known.
     """
-    lengths = np.array([len(row) for row in ids])
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     # The cost of a text is known before it runs: its length, and how many of its tokens stay to the end.
     staying = lengths
     if exit_layers is not None:
-        deepest = exit_layers.max()
-        staying = np.array([int((exit_layers[row] == deepest).sum()) for row in ids])
+        all_ids = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
+        text_of_id = np.repeat(np.arange(len(ids)), lengths)
+        staying = np.bincount(text_of_id[exit_layers[all_ids] == exit_layers.max()], minlength=len(ids))
     batches: list[list[int]] = []
     batch: list[int] = []
     tokens = active = 0

@@ -250,18 +250,22 @@ async def ask(client: Client, workload: Workload, chosen: Sequence[int], outcome
     outcome.statuses[str(reply.status)] += 1
     if reply.status == 200:
         outcome.latencies.append(time.perf_counter() - start)
-        outcome.in_server.append(float(reply.headers.get("x-total-time", "nan")) / 1000)
+        if "x-total-time" in reply.headers:
+            outcome.in_server.append(float(reply.headers["x-total-time"]) / 1000)
         outcome.wrong += not workload.is_right(chosen, json.loads(reply.body))
     elif reply.status == 429:
         outcome.retry_after.append(int(reply.headers["retry-after"]))
+
+
+def milliseconds(seconds: Sequence[float], percent: float) -> float | None:
+    """Return a percentile; None where nothing was measured, as with servers that do not tell."""
+    return round(1000 * float(np.percentile(seconds, percent)), 1) if seconds else None
 
 
 def summary(loaded: Loaded, options: argparse.Namespace, offline_rates: Rates) -> dict[str, Any]:
     """Return the numbers to report."""
     outcome = loaded.outcome
     answered = len(outcome.latencies) * options.each
-    p50, p99 = np.percentile(outcome.latencies, [50, 99]) if outcome.latencies else (0.0, 0.0)
-    inner = np.percentile(outcome.in_server, [50, 99]) if outcome.in_server else (0.0, 0.0)
     requests = sum(outcome.statuses.values())
     used = loaded.cpu_seconds
     # Others use the machine as well, the client first: processor time says what the server itself needs.
@@ -276,15 +280,15 @@ def summary(loaded: Loaded, options: argparse.Namespace, offline_rates: Rates) -
         "share_429": round(outcome.statuses["429"] / max(requests, 1), 4),
         "wrong": outcome.wrong,
         "died": loaded.died,
-        "p50_ms": round(1000 * float(p50), 1),
-        "p99_ms": round(1000 * float(p99), 1),
-        "p50_in_server_ms": round(1000 * float(inner[0]), 1),
-        "p99_in_server_ms": round(1000 * float(inner[1]), 1),
+        "p50_ms": milliseconds(outcome.latencies, 50),
+        "p99_ms": milliseconds(outcome.latencies, 99),
+        "p50_in_server_ms": milliseconds(outcome.in_server, 50),
+        "p99_in_server_ms": milliseconds(outcome.in_server, 99),
         "retry_after": dict(Counter(outcome.retry_after)),
         "cpu_seconds": used,
         "texts_per_second": round(rates.by_clock, 1),
         "texts_per_cpu_second": round(rates.by_processor, 1),
-        "texts_per_worker_cpu_second": round(answered / max(used["worker"], 0.01), 1),
+        "texts_per_worker_cpu_second": round(answered / used["worker"], 1) if used["worker"] else None,
         "offline": {name: round(value, 1) for name, value in asdict(offline_rates).items()},
         "share_of_offline_by_clock": round(rates.by_clock / offline_rates.by_clock, 3),
         "share_of_offline_by_processor": round(rates.by_processor / offline_rates.by_processor, 3),

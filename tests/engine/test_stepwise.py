@@ -34,7 +34,6 @@ from hashee.engine.reference import run_reference
 TOLERANCE = 1e-5
 THRESHOLD = 0.3
 EXITS = ("full depth", "random exits", "exits at 0")
-MASKS = ("full", "mixed lengths", "left", "holes")
 FORMS = ("plain", "absorbed", "without kernels", "with gradients")
 
 
@@ -63,7 +62,7 @@ def distance(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).detach().abs().max()) if ours.numel() else 0.0
 
 
-@pytest.mark.parametrize("mask_kind", MASKS)
+@pytest.mark.parametrize("mask_kind", ["left", "holes"])
 @pytest.mark.parametrize("exits_kind", EXITS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stepping_equals_the_reference_after_every_layer(family: str, exits_kind: str, mask_kind: str) -> None:

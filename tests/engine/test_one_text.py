@@ -217,6 +217,15 @@ def test_changes_of_the_model_are_followed(calls: list[bool], change: Callable[[
     assert float((states_of(model, input_ids=ids) - expected).abs().max()) <= 1e-5
 
 
+def test_embeddings_that_were_cut_short_are_not_read_beyond_their_end(calls: list[bool]) -> None:
+    model, ids = converted(make_model("bert"), make_exits("random exits")), make_ids(1, 14)
+    states_of(model, input_ids=ids)
+    positions = model.embeddings.position_embeddings.weight
+    positions.data = positions.data[:10]  # begins where it did
+    with pytest.raises((HasheeError, IndexError)):
+        states_of(model, input_ids=ids)
+
+
 def test_nothing_is_made_anew_while_nothing_changes() -> None:
     model = converted(make_model("bert"), make_exits("random exits"))
     states_of(model, input_ids=make_ids(1, 5))

@@ -135,8 +135,8 @@ def _prepare(adapter: Adapter, encoder: Any) -> _Prepared:
     call = TextEncoder(
         *(words.weight.data_ptr(), positions.weight.data_ptr(), types[0].weight.data_ptr() if types else None),
         *(norm.weight.data_ptr(), norm.bias.data_ptr(), *map(ctypes.addressof, arrays)),
-        *(words.num_embeddings, min(positions.num_embeddings, adapter.max_position(encoder))),
-        *(types[0].num_embeddings if types else 0, len(blocks), width, layers.inner, attention.heads),
+        *(len(words.weight), min(len(positions.weight), adapter.max_position(encoder))),
+        *(len(types[0].weight) if types else 0, len(blocks), width, layers.inner, attention.heads),
         *(layers.is_int8, norm.eps, attention.scale),
     )
     return _Prepared(watch, call, arrays)

@@ -55,6 +55,7 @@ class Watch:
             [*map(len, self._all_attributes)],
             [*map(len, self._hooks)],
             [*map(Tensor.data_ptr, tensors)],
+            [*map(Tensor.numel, tensors)],
             [*map(Tensor.is_contiguous, tensors)],
             [*map(_dtype, tensors)],
             [*map(type, self._modules)],

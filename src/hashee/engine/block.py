@@ -24,10 +24,12 @@ from hashee.engine.attention import (
 from hashee.engine.int8 import Int8Linear
 from hashee.engine.linear import is_bare, is_bare_linear, is_plain_product, project
 from hashee.engine.local_attention import within_window
-from hashee.engine.native import int8
+from hashee.engine.native import int8, training
+from hashee.engine.native.training import Sequences
 from hashee.engine.parts import AttentionPart, FeedForwardPart, SeparateProjections, drop
 from hashee.engine.plan import LayerPlan, Plan
 from hashee.engine.relative_attention import RelativeScores
+from hashee.engine.trained_layer import Pass, drops, product_type, train_layer, weights_of
 
 INT8_PRODUCT = 0.3
 """Time of a multiply-accumulate in an int8 product, relative to one in float32; attention itself stays in float32."""
@@ -116,6 +118,8 @@ def apply_block(
     layer, part = plan.layer(block.layer), block.attention
     positions = PositionTerms() if positions is None else positions
     dropout = block.dropout if block.training else Dropout()
+    if cached is None and not positions.any and (trained := _trained(block, dropout, hidden, layer)) is not None:
+        return LayerOutput(trained(), projected=None)
     active = hidden[: layer.active]
     attention = Attention(part.heads, part.scale, dropout.scores, positions.bias, shared_heads=part.shared_heads)
     projected = None
@@ -139,6 +143,26 @@ def apply_block(
     parts = math.ceil(layer.active / SLICE)
     slices = zip(context.tensor_split(parts), active.tensor_split(parts), strict=True)
     return LayerOutput(torch.cat([_post_attention(block, dropout, *rows) for rows in slices]), projected)
+
+
+def _trained(block: Block, dropout: Dropout, hidden: Tensor, layer: LayerPlan) -> Callable[[], Tensor] | None:
+    """Return a call of the layer in kernels that has gradients, or None if kernels cannot train it."""
+    dtype, part, inner = product_type(hidden), block.attention, block.feed_forward
+    if dtype is None or block.pre_norm or inner.gated or inner.gate is not None or dropout.activation:
+        return None
+    plain = part.window is None and part.distances is None and part.shared_heads == part.heads
+    if not plain or not isinstance(part.projections, SeparateProjections):
+        return None
+    linears = (*part.projections.modules, part.output, inner.expand, inner.contract)
+    weights = weights_of(linears, (block.attention_norm, block.feed_forward_norm), inner.activation)
+    # Kernels take heads of whole vectors that are together as wide as the states, which pruned ones are not.
+    if weights is None or len(weights.query) != hidden.shape[1] or hidden.shape[1] % (8 * part.heads):
+        return None
+    scores, *outputs = drops(dropout.scores, dropout.attention_output, dropout.feed_forward)
+    sequences = Sequences(*layer.sequences)
+    attention = training.Attention(sequences, part.heads, part.scale, scores)
+    settings = Pass(attention, epsilons(block), (outputs[0], outputs[1]), layer.active, dtype)
+    return partial(train_layer, hidden, weights, settings)
 
 
 def _attend_absorbed(part: AttentionPart, source: Tensor, layer: LayerPlan) -> Tensor:

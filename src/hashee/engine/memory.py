@@ -3,7 +3,8 @@
 import ctypes
 import mmap
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -13,6 +14,11 @@ from torch import Tensor, nn
 CACHE_LINE = 64
 """Bytes that a processor fetches together."""
 
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+"""Options of glibc's mallopt."""
+_USUAL = {_MMAP_MAX: 1 << 16, _MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 64 << 20}
+"""What a process that frees large blocks comes to have by itself; an option that is set is no longer adjusted."""
 
 Range = tuple[int, int]
 """Addresses: the first, and the one after the last."""
@@ -46,6 +52,27 @@ def is_readable(weight: Tensor) -> bool:
 def checksums(weights: Iterable[Tensor]) -> tuple[int, ...]:
     """Return a checksum of each weight; no counter of torch's tells of all the ways in which weights change."""
     return tuple(xxhash.xxh3_64_intdigest(weight.detach().numpy().data) for weight in weights)
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Let the process keep the memory that it frees meanwhile, where the C library is glibc.
+
+    A training step takes and frees hundreds of megabytes, and the system clears every page that it hands out anew,
+    which takes longer than to fill it.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_MAX, 0)
+    library.mallopt(_TRIM_THRESHOLD, ctypes.c_int(2**31 - 1))
+    try:
+        yield
+    finally:
+        for option, value in _USUAL.items():
+            library.mallopt(option, value)
+        library.malloc_trim(0)
 
 
 def unchanged_mappings() -> list[Range]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hashee.engine.memory import freed_memory_kept
 from hashee.errors import CheckpointError, HasheeError
 from hashee.files import (
     digests_of,
@@ -110,7 +111,7 @@ def run_stage(stage: Stage, job: TrainingJob, settings: FitSettings, processes: 
     state = None if last is None else TrainerState.load_from_json(str(last / _STATE))
     if last is None or state is None or not _is_over(state, settings):
         signals = trainer.stop_request.listening(alone=processes.count == 1)
-        with writing_to(stage.folder), running_at_once(settings.tokens), signals:
+        with writing_to(stage.folder), running_at_once(settings.tokens), signals, freed_memory_kept():
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         state = trainer.state
     if state.best_global_step:

@@ -71,6 +71,12 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         _COUNT,
     ),
     "hashee_text": (*4 * (_POINTER,), _COUNT),
+    "hashee_train_gelu": (*3 * (_POINTER,), *2 * (_SIZE,), *2 * (_COUNT,)),
+    "hashee_train_gelu_back": (*4 * (_POINTER,), *2 * (_SIZE,), *2 * (_COUNT,)),
+    "hashee_train_end": (*6 * (_POINTER,), *2 * (_SIZE,), *2 * (_COUNT,)),
+    "hashee_train_end_back": (*6 * (_POINTER,), *2 * (_SIZE,), *2 * (_COUNT,)),
+    "hashee_train_attend": (*2 * (_POINTER,), *2 * (_COUNT,)),
+    "hashee_train_attend_back": (*5 * (_POINTER,), *2 * (_COUNT,)),
 }
 _RESULTS = {"hashee_int8_steps": _COUNT, "hashee_text": _SIZE}
 

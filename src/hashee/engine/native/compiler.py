@@ -33,6 +33,9 @@ HEADERS = tuple(
         "int8_layers",
         "int8_kernels",
         "one_text",
+        "training",
+        "training_attention",
+        "training_kernels",
     )
 )
 """What the source includes of ours."""

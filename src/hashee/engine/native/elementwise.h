@@ -18,15 +18,18 @@ INLINE vec exponential(vec x) {
     return sum * (vec)power;
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2, with 1 - erf = e^(-x^2 / 2) times a polynomial (Abramowitz and Stegun 7.1.26) */
-INLINE vec gelu(vec x) {
+/* (1 + erf(x / sqrt 2)) / 2, with 1 - erf = e^(-x^2 / 2) times a polynomial (Abramowitz and Stegun 7.1.26); bell: that
+ * power of e */
+INLINE vec normal_share(vec x, vec bell) {
     const vec size = (vec)((ints)x & 0x7fffffff), t = 1.0f / (size * (0.3275911f * 0.70710678f) + 1.0f);
     const float factors[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
     vec sum = splat(1.061405429f);
     for (int i = 0; i < 4; i++) sum = sum * t + factors[i];
-    const vec tail = (sum * t) * (exponential((x * x) * -0.5f) * 0.5f);
-    return x * choose((ints)x < 0, tail, 1.0f - tail);
+    const vec tail = (sum * t) * (bell * 0.5f);
+    return choose((ints)x < 0, tail, 1.0f - tail);
 }
+
+INLINE vec gelu(vec x) { return x * normal_share(x, exponential((x * x) * -0.5f)); }
 
 /* x = gelu(x + bias) in one row; bias may be null */
 static void activate_row(float *x, row bias, int64_t width) {
@@ -72,13 +75,16 @@ static void add_and_norm(float *y, row bias, row residual, int64_t step, row gai
         norm_row(y + r * width, bias, residual + r * step, gain, shift, epsilon, width);
 }
 
-/* scores: `count` numbers, in memory for a multiple of LANES */
+/* scores: `count` numbers, in memory for a multiple of LANES; what is behind them becomes zero */
 static void softmax(float *scores, int64_t count, float scale) {
-    float most = scores[0], sum = 0.0f;
-    for (int64_t j = 1; j < count; j++) most = scores[j] > most ? scores[j] : most;
-    for (int64_t j = count; j % LANES; j++) scores[j] = most;
-    for (int64_t j = 0; j < count; j += LANES) store(scores + j, exponential((load(scores + j) - most) * scale));
-    for (int64_t j = 0; j < count; j++) sum += scores[j];
-    const float share = 1.0f / sum;
-    for (int64_t j = 0; j < count; j++) scores[j] *= share;
+    for (int64_t j = count; j % LANES; j++) scores[j] = scores[0];
+    vec most = load(scores), sum = splat(0.0f);
+    for (int64_t j = LANES; j < count; j += LANES) most = larger(load(scores + j), most);
+    float top = most[0];
+    for (int lane = 1; lane < LANES; lane++) top = most[lane] > top ? most[lane] : top;
+    for (int64_t j = 0; j < count; j += LANES) store(scores + j, exponential((load(scores + j) - top) * scale));
+    for (int64_t j = count; j % LANES; j++) scores[j] = 0.0f;
+    for (int64_t j = 0; j < count; j += LANES) sum += load(scores + j);
+    const float share = 1.0f / total(sum);
+    for (int64_t j = 0; j < count; j += LANES) store(scores + j, load(scores + j) * share);
 }

@@ -83,3 +83,6 @@ void hashee_layers(float *states, const row *weights, const float *epsilons, con
 }
 
 #include "one_text.h"
+#include "training.h"
+#include "training_attention.h"
+#include "training_kernels.h"

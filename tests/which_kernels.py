@@ -51,6 +51,19 @@ def recorded_forms(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     return ran
 
 
+def recorded_training(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of active rows of every layer that trains in kernels."""
+    rows: list[int] = []
+    train = hashee.engine.block.train_layer
+
+    def recorded(hidden: Tensor, weights: Any, settings: Any) -> Tensor:
+        rows.append(settings.active)
+        return train(hidden, weights, settings)
+
+    monkeypatch.setattr(hashee.engine.block, "train_layer", recorded)
+    return rows
+
+
 def without_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the packed engine run texts on their own too."""
     monkeypatch.setattr(hashee.hf.model, "run_one_text", lambda *_, **__: None)

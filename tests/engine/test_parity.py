@@ -29,7 +29,7 @@ from architectures import (
 from hashee.engine.block import Block
 from hashee.engine.reference import run_reference
 from hashee.families.adapters import ADAPTERS
-from which_kernels import FUSED, needs_kernels, recorded_forms
+from which_kernels import FUSED, needs_kernels, recorded_forms, recorded_training
 
 FORWARD_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -67,9 +67,21 @@ def test_matrix_covers_every_family() -> None:
 
 @pytest.mark.parametrize("mask_kind", MASKS)
 @pytest.mark.parametrize("exits_kind", EXITS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_engine_equals_reference(family: str, exits_kind: str, mask_kind: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "layers"),
+    [
+        *((family, "in torch") for family in FAMILIES),
+        *(pytest.param(family, "in kernels", marks=[needs_kernels]) for family in sorted(FUSED)),
+    ],
+)
+def test_engine_equals_reference(
+    family: str, layers: str, exits_kind: str, mask_kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = recorded_training(monkeypatch)
+    if layers == "in torch":
+        monkeypatch.setattr(hashee.engine.block, "layer_in_kernels", lambda *_: None)
     ours, theirs, dense = run_both(family, exits_kind, mask_kind)
+    assert bool(ran) == (layers == "in kernels")
     assert distance(ours, theirs) <= FORWARD_TOLERANCE
     theirs_by_name = gradients(theirs, dense)
     ours_by_name = gradients(ours, dense)
@@ -339,6 +351,7 @@ def test_dropped_mask_is_caught(family: str, monkeypatch: pytest.MonkeyPatch) ->
     import hashee.engine.attention
 
     monkeypatch.setattr(hashee.engine.attention, "_mask", lambda group, bias: None)
+    monkeypatch.setattr(hashee.engine.block, "layer_in_kernels", lambda *_: None)
     ours, theirs, _ = run_both(family, "random exits", "mixed lengths")
     assert distance(ours, theirs) > 100 * FORWARD_TOLERANCE
 

@@ -118,8 +118,10 @@ def apply_block(
     layer, part = plan.layer(block.layer), block.attention
     positions = PositionTerms() if positions is None else positions
     dropout = block.dropout if block.training else Dropout()
-    if cached is None and not positions.any and (trained := _trained(block, dropout, hidden, layer)) is not None:
-        return LayerOutput(trained(), projected=None)
+    if cached is None and not positions.any:
+        updated = layer_in_kernels(block, dropout, hidden, layer)
+        if updated is not None:
+            return LayerOutput(updated, projected=None)
     active = hidden[: layer.active]
     attention = Attention(part.heads, part.scale, dropout.scores, positions.bias, shared_heads=part.shared_heads)
     projected = None
@@ -145,8 +147,8 @@ def apply_block(
     return LayerOutput(torch.cat([_post_attention(block, dropout, *rows) for rows in slices]), projected)
 
 
-def _trained(block: Block, dropout: Dropout, hidden: Tensor, layer: LayerPlan) -> Callable[[], Tensor] | None:
-    """Return a call of the layer in kernels that has gradients, or None if kernels cannot train it."""
+def layer_in_kernels(block: Block, dropout: Dropout, hidden: Tensor, layer: LayerPlan) -> Tensor | None:
+    """Run a layer in kernels that have gradients. Returns (active, width), or None if they cannot train it."""
     dtype, part, inner = product_type(hidden), block.attention, block.feed_forward
     if dtype is None or block.pre_norm or inner.gated or inner.gate is not None or dropout.activation:
         return None
@@ -162,7 +164,7 @@ def _trained(block: Block, dropout: Dropout, hidden: Tensor, layer: LayerPlan) -
     sequences = Sequences(*layer.sequences)
     attention = training.Attention(sequences, part.heads, part.scale, scores)
     settings = Pass(attention, epsilons(block), (outputs[0], outputs[1]), layer.active, dtype)
-    return partial(train_layer, hidden, weights, settings)
+    return train_layer(hidden, weights, settings)
 
 
 def _attend_absorbed(part: AttentionPart, source: Tensor, layer: LayerPlan) -> Tensor:

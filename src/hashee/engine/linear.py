@@ -9,7 +9,8 @@ from hashee.engine import native
 
 def is_bare(module: nn.Module, expected: type[nn.Module]) -> bool:
     """Return whether a module is of exactly this class and has no hooks; adapters and quantized layers are not."""
-    return type(module) is expected and not module._forward_hooks and not module._forward_pre_hooks
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is expected and not any(hooks)
 
 
 def is_bare_linear(module: nn.Module) -> bool:

@@ -97,7 +97,7 @@ def product_type(hidden: Tensor) -> torch.dtype | None:
     """Return the precision that products of float32 states have here, or None where kernels do not take it."""
     if hidden.dtype != torch.float32 or hidden.device.type != "cpu" or not torch.is_grad_enabled():
         return None
-    if native.library() is None:
+    if torch.compiler.is_compiling() or native.library() is None:
         return None
     if not torch.is_autocast_enabled("cpu"):
         return torch.float32

@@ -27,7 +27,8 @@ class Drop:
     @property
     def fields(self) -> "_Dropout":
         """The numbers that kernels take."""
-        return _Dropout(self.seed, round(self.probability * (1 << DROP_BITS)), 1.0 / (1.0 - self.probability))
+        keep = 1.0 / (1.0 - self.probability) if self.probability < 1.0 else 0.0
+        return _Dropout(self.seed, round(self.probability * (1 << DROP_BITS)), keep)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,11 @@ import hashee.engine.block
 import hashee.hf.model
 from architectures import converted, make_exits, make_model
 from hashee.engine import native
+from hashee.engine.native import variants
 
 needs_kernels = pytest.mark.skipif(native.library() is None, reason="no compiler or no AVX2: everything runs in torch")
+ABLE = [variant.name for variant in variants.VARIANTS if variant.missing() is None]
+"""The variants of the kernels that this processor can run."""
 FUSED = {
     "bart",
     "bert",

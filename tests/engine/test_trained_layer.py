@@ -1,6 +1,5 @@
 """Layers that train in kernels: gradients equal those of torch, dropout is what it says, the rest is left to torch."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -11,23 +10,13 @@ from transformers import AutoModelForSequenceClassification
 
 from architectures import converted, make_exits, make_ids, make_mask, make_model
 from hashee.engine import block, native
-from hashee.engine.native import training, variants
+from hashee.engine.native import training
 from hashee.engine.native.training import Drop, Sequences, SublayerEnd
 from which_kernels import needs_kernels, recorded_training
 
 pytestmark = needs_kernels
-ABLE = [variant.name for variant in variants.VARIANTS if variant.missing() is None]
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WIDTHS = {"hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 200}
-
-
-@pytest.fixture(params=ABLE)
-def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A variant that all kernels of the test are from."""
-    monkeypatch.setenv(variants.SWITCH, request.param)
-    native.kernels.cache_clear()
-    yield request.param
-    native.kernels.cache_clear()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Every variant of the kernels that this processor can run gives the reference's outputs; others are refused."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,18 +14,7 @@ from hashee.engine.native import int8, variants
 from hashee.engine.reference import run_reference
 from hashee.errors import UnsupportedOption
 from hashee.hf.quantize import quantize
-from which_kernels import needs_kernels, wide_model
-
-ABLE = [variant.name for variant in variants.VARIANTS if variant.missing() is None]
-
-
-@pytest.fixture(params=ABLE)
-def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A variant that all kernels of the test are from."""
-    monkeypatch.setenv(variants.SWITCH, request.param)
-    native.kernels.cache_clear()
-    yield request.param
-    native.kernels.cache_clear()
+from which_kernels import ABLE, needs_kernels, wide_model
 
 
 @needs_kernels

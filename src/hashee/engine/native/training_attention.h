@@ -117,6 +117,16 @@ INLINE void take_head(const void *from, const int64_t *slot, int64_t count, int6
     }
 }
 
+/* value_across: where values are needed across too, or null */
+INLINE void take_keys_and_values(workspace *w, const attention *a, int64_t sequence, int64_t head, float *value_across,
+                                 int half) {
+    const int64_t *slot = a->batch.slots + sequence * a->batch.longest;
+    w->keys = a->batch.lengths[sequence];
+    w->key_step = padded(w->keys);
+    take_head(a->key, slot, w->keys, head, a, 1.0f, w->key, w->step, w->key_across, w->key_step, half);
+    take_head(a->value, slot, w->keys, head, a, 1.0f, w->value, w->step, value_across, w->key_step, half);
+}
+
 INLINE void give_head(void *to, const int64_t *slot, int64_t count, int64_t head, const attention *a, float scale,
                  row from, int64_t step, int half) {
     for (int64_t j = 0; j < count; j++) {
@@ -149,10 +159,7 @@ INLINE void attend_rows_in_training(const attention *a, void *context, int half)
         for (int64_t head = 0; head < a->heads; head++) {
             const int64_t *slot = a->batch.slots + s * a->batch.longest, queries = a->batch.queries[s];
             if (!queries) continue;
-            w.keys = a->batch.lengths[s];
-            w.key_step = padded(w.keys);
-            take_head(a->key, slot, w.keys, head, a, 1.0f, w.key, w.step, w.key_across, w.key_step, half);
-            take_head(a->value, slot, w.keys, head, a, 1.0f, w.value, w.step, NULL, 0, half);
+            take_keys_and_values(&w, a, s, head, NULL, half);
             for (int64_t first = 0; first < queries; first += QUERIES) {
                 const int64_t rows = smaller(QUERIES, queries - first);
                 take_head(a->query, slot + first, rows, head, a, a->scale, w.query, w.step, NULL, 0, half);
@@ -182,10 +189,7 @@ INLINE void attend_rows_back(const attention *a, const void *grad, void *query_g
     for (int64_t s = 0; s < a->batch.sequences; s++)
         for (int64_t head = 0; head < a->heads; head++) {
             const int64_t *slot = a->batch.slots + s * a->batch.longest, queries = a->batch.queries[s];
-            w.keys = a->batch.lengths[s];
-            w.key_step = padded(w.keys);
-            take_head(a->key, slot, w.keys, head, a, 1.0f, w.key, w.step, w.key_across, w.key_step, half);
-            take_head(a->value, slot, w.keys, head, a, 1.0f, w.value, w.step, w.value_across, w.key_step, half);
+            take_keys_and_values(&w, a, s, head, w.value_across, half);
             zero(w.key_grad, w.keys * w.step);
             zero(w.value_grad, w.keys * w.step);
             for (int64_t first = 0; first < queries; first += QUERIES) {

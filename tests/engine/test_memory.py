@@ -59,3 +59,35 @@ def test_aligned_weights_are_not_moved() -> None:
     addresses = [parameter.data_ptr() for parameter in model.parameters()]
     align_(model)
     assert [parameter.data_ptr() for parameter in model.parameters()] == addresses
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_freed_memory_is_kept_in_training_and_given_back_after_it() -> None:
+    script = """
+import ctypes, mmap, resource
+from hashee.engine.memory import freed_memory_kept
+library, size = ctypes.CDLL(None), 64 << 20
+library.malloc.restype = ctypes.c_void_p
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+def step():
+    before = faults()
+    block = ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
+    ctypes.memset(block, 1, size)
+    library.free(block)
+    return faults() - before
+step()
+usual, base = step(), resident()
+with freed_memory_kept():
+    step()
+    inside, held = step(), resident() - base
+print(usual, inside, held * mmap.PAGESIZE / size, (resident() - base) * mmap.PAGESIZE / size)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    usual, inside, held, after = map(float, run.stdout.split())
+    assert usual > 10 * inside
+    assert held > 0.9
+    assert after < 0.1

@@ -9,7 +9,15 @@ from typing import Any
 from hashee.errors import HasheeError
 
 NEEDED_BY_MODELS: Mapping[str, tuple[str, ...]] = {
-    "torch.nn.Module": ("_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks", "_load_from_state_dict"),
+    "torch.nn.Module": (
+        "_parameters",
+        "_buffers",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_backward_hooks",
+        "_backward_pre_hooks",
+        "_load_from_state_dict",
+    ),
     "transformers.PreTrainedModel": ("_tied_weights_keys", "_keys_to_ignore_on_load_unexpected", "_init_weights"),
     "transformers.PreTrainedConfig": ("_attn_implementation",),
     "transformers.AutoModel": ("_model_mapping",),

@@ -77,6 +77,8 @@ def test_every_variant_equals_transformers(variant: str, mask_kind: str) -> None
 @each_variant
 @pytest.mark.parametrize("length", [1, 12, LONG])
 def test_products_with_positions_are_counted(variant: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Torch does not count the products of our kernels.
+    monkeypatch.setattr(hashee.engine.native, "library", lambda: None)
     model, exits = make_model("deberta-v2", **VARIANTS[variant]), make_exits("random exits")
     hashed, ids = converted(model, exits), make_ids(1, length)
     with FlopCounterMode(display=False) as around:
@@ -88,8 +90,6 @@ def test_products_with_positions_are_counted(variant: str, length: int, monkeypa
     if model.config.relative_attention and model.config.pos_att_type:
         # The absorbed form has no keys to multiply with distances, so it is never run, nor counted. Inference keeps the
         # projections of distances from text to text.
-        # Torch does not count the products of our kernels.
-        monkeypatch.setattr(hashee.engine.native, "library", lambda: None)
         with torch.no_grad():
             hashed(ids)
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():

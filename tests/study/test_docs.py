@@ -98,7 +98,8 @@ def test_the_commands_shown_are_the_commands_there_are() -> None:
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HASHEE_MODELS", str(tmp_path))
+    for name in ("HASHEE_MODELS", "HASHEE_UNLABELLED"):
+        monkeypatch.setenv(name, str(tmp_path))
     return tmp_path
 
 

@@ -66,7 +66,7 @@ def truncated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_method_is_one_registration(backbone: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is a method 'truncated' already"):
         register_method(Truncated())
-    options: dict[str, Any] = {"backbone": str(backbone), "output": tmp_path / "out", "quiet": True}
+    options: dict[str, Any] = {"backbone": str(backbone), "output": tmp_path / "out", "epochs": 5, "quiet": True}
     result = fit(task=make_data(), method="truncated", depth=2, hash="frequency", **options)
     assert type(result.model) is BertForSequenceClassification
     assert result.model.config.num_hidden_layers == 2

@@ -50,6 +50,8 @@ PASSAGES = ("SciTLDR-A/train", "CNN-DailyMail/dev", "XSum/train", "WikiText-2/de
 TITLED = (("SciTLDR-A/train", "title"), ("SciTLDR-A/train", "summary"), ("XSum/train", "summary"))
 """Data sets whose documents have a short text that stands for a query, and its column."""
 DOCUMENTS_PER_QUERY = 4
+DOCUMENT_WORDS = 100
+"""Of a document that a reranker learns from: it was made for passages, and so short ones cost a third."""
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -103,7 +105,8 @@ def pairs(number: int, seed: int) -> list[Text]:
         rows = [row for row in rows_of(name) if row.get(column)]
         for row in rows:
             others = draws.sample(rows, DOCUMENTS_PER_QUERY - 1)
-            found += [(row[column], each["document"]) for each in (row, *others)]
+            passages = (" ".join(each["document"].split()[:DOCUMENT_WORDS]) for each in (row, *others))
+            found += [(row[column], passage) for passage in passages]
     groups = [found[first : first + DOCUMENTS_PER_QUERY] for first in range(0, len(found), DOCUMENTS_PER_QUERY)]
     draws.shuffle(groups)
     return [pair for group in groups for pair in group][:number]

@@ -99,13 +99,15 @@ def _is_text_model(options: ModelOptions) -> bool:
 
 
 def _open_text_model(options: ModelOptions) -> ScoringModel:
-    if options.quantize is not None:
-        raise UnsupportedOption(f"--quantize {options.quantize} is for converted models; leave it out")
     if options.folder != EMBEDDED and sentence_class(options.folder) is None:
         _refuse_other_heads(options.folder)
         model = open_text_model(options.folder, options.pooling or PlainPooling.NONE)
     else:
         model = open_text_model(options.folder, options.pooling)
+    if options.quantize is not None:
+        if not model.has_exits:
+            raise UnsupportedOption(f"--quantize {options.quantize} is for converted models; leave it out")
+        model = model.quantized()
     prompt = model.prompt_called(options.prompt) if model.output is OutputType.EMBEDDING else ""
     encoder = model.transformer.hashed_encoder if model.has_exits else None
     return ScoringModel(model.scorer(), model.tokenizer, _decoder_of(model), prompt, encoder)

@@ -13,8 +13,11 @@ def has_token_types(encoder: Any) -> bool:
     return types is not None and types.num_embeddings > 1
 
 
-def embed(graph: Graph, encoder: Any, layout: OnnxLayout, packing: Packing) -> str:
-    """Return the states that the first layer takes: (tokens, width)."""
+def embed(graph: Graph, encoder: Any, layout: OnnxLayout, packing: Packing, token_types: bool) -> str:
+    """Return the states that the first layer takes: (tokens, width).
+
+    token_types: whether they are an input; else every token has the first type.
+    """
     g, tables = graph, encoder.embeddings
     words = g.gather(g.weight(tables.word_embeddings.weight, "weight"), _packed(g, packing.ids, packing))
     if layout.positions_after_padding:
@@ -25,8 +28,10 @@ def embed(graph: Graph, encoder: Any, layout: OnnxLayout, packing: Packing) -> s
     embedded = g.node("Add", words, position_rows)
     types = getattr(tables, "token_type_embeddings", None)
     if types is not None:
-        table = g.weight(types.weight, "weight")
-        type_rows = g.gather(table, _packed(g, "token_type_ids", packing)) if has_token_types(encoder) else table
+        if token_types:
+            type_rows = g.gather(g.weight(types.weight, "weight"), _packed(g, "token_type_ids", packing))
+        else:
+            type_rows = g.weight(types.weight[:1], "first_type", types.weight)
         embedded = g.node("Add", embedded, type_rows)
     embedded = g.norm(embedded, tables.LayerNorm)
     projection = layout.projection(encoder)

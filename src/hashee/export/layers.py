@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from hashee.engine.adapter import HeadLayers
 from hashee.engine.block import Block
-from hashee.export.activations import activation_of
+from hashee.export.activations import activate, activation_of
 from hashee.export.graph import Graph, as_linear
 from hashee.export.packing import Packing
 from hashee.export.products import INT8_GAIN, Matrix, matrix_of, multiply
@@ -213,3 +214,15 @@ class AttentionNodes:
         weighted = weighted if queries.slot_of_row is None else g.gather(weighted, queries.slot_of_row)
         by_head = g.node("MatMul", g.node("Transpose", weighted, perm=[1, 0, 2]), value)
         return g.reshape(g.node("Transpose", by_head, perm=[1, 0, 2]), [-1, heads * head_width])
+
+
+def run_head(graph: Graph, rows: str, layers: HeadLayers) -> str:
+    """Pass rows through the layers of a pooler or a head."""
+    for layer in layers:
+        if isinstance(layer, str) or not hasattr(layer, "weight"):
+            rows = activate(graph, rows, layer)
+        elif type(layer).__name__ == "LayerNorm":
+            rows = graph.norm(rows, layer)
+        else:
+            rows = graph.linear(rows, layer)
+    return rows

@@ -1,6 +1,7 @@
 """The whole graph of a converted model: pack, embed, layers, head."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,11 +9,11 @@ import torch
 from hashee.engine.adapter import HeadLayers, OnnxLayout
 from hashee.engine.block import Block
 from hashee.errors import UnsupportedModel
-from hashee.export.activations import activate
 from hashee.export.embeddings import embed, has_token_types
 from hashee.export.graph import Graph
-from hashee.export.layers import active_queries, freeze, one_query_each, update
+from hashee.export.layers import active_queries, freeze, one_query_each, run_head, update
 from hashee.export.packing import Packing, pack_batch, unpack, with_padding_row
+from hashee.export.sentences import OUTPUT, EmbeddingHead, mean_of_rows
 from hashee.families.adapters import ADAPTERS, adapter_for
 
 BIAS_REACH = 512
@@ -28,6 +29,18 @@ class OnnxNetwork:
     graph: Graph
     inputs: tuple[str, ...]
     outputs: dict[str, Shape]
+    reads_first_row: bool
+    """Whether nothing but the first position of every text is read of the last layer."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client of sentence-transformers does around the encoder, where there is one."""
+
+    embedding: EmbeddingHead | None
+    """What follows a bare model; None: a reranker's head is in the model."""
+    token_types: bool
+    """Whether it gives the model token types, if the model has any."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +53,20 @@ class HeadInput:
     width: int
 
 
-def build_network(model: Any, opset: int, int8: bool = False) -> OnnxNetwork:
+def build_network(model: Any, opset: int, int8: bool = False, client: Client | None = None) -> OnnxNetwork:
     """Write the graph of a converted model in evaluation mode."""
-    layout, write_head = layout_of(model), _head_of(model)
+    layout, embedding = layout_of(model), client.embedding if client else None
+    write_head = _head_of(model) if embedding is None else partial(_embedding_head, embedding)
     encoder = model.hashed_encoder
     adapter = encoder.adapter
     graph = Graph(opset, int8=int8)
     packing = pack_batch(graph, encoder.exit_layers, model.exit_table.num_layers)
-    hidden = embed(graph, encoder, layout, packing)
+    token_types = has_token_types(encoder) and (client is None or client.token_types)
+    hidden = embed(graph, encoder, layout, packing, token_types)
     bias = _position_bias(graph, encoder, packing)
     blocks = list(adapter.blocks(encoder))
     width = adapter.shape(model.config).width
-    first_only = write_head is _sequence_head
+    first_only = write_head is _sequence_head if embedding is None else embedding.reads_first
     for block in blocks[:-1] if first_only else blocks:
         queries = active_queries(graph, packing, block.layer, bias)
         updated = update(graph, block, hidden, packing, queries)
@@ -63,8 +78,9 @@ def build_network(model: Any, opset: int, int8: bool = False) -> OnnxNetwork:
     norm = adapter.final_norm(encoder)
     if norm is not None:
         packed = HeadInput(graph, packing, graph.norm(packed.hidden, norm), width)
-    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if has_token_types(encoder) else ()))
-    return OnnxNetwork(graph, inputs, write_head(packed, model, layout))
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if token_types else ()))
+    reads_first_row = bool(encoder.reads_first_row) if embedding is None else embedding.reads_first
+    return OnnxNetwork(graph, inputs, write_head(packed, model, layout), reads_first_row)
 
 
 def layout_of(model: Any) -> OnnxLayout:
@@ -74,18 +90,6 @@ def layout_of(model: Any) -> OnnxLayout:
         covered = ", ".join(sorted(name for name, other in ADAPTERS.items() if other.onnx is not None))
         raise UnsupportedModel(f"{adapter.model_type} models cannot be exported to ONNX, which covers {covered}")
     return adapter.onnx
-
-
-def run_head(graph: Graph, rows: str, layers: HeadLayers) -> str:
-    """Pass rows through the layers of a pooler or a head."""
-    for layer in layers:
-        if isinstance(layer, str) or not hasattr(layer, "weight"):
-            rows = activate(graph, rows, layer)
-        elif type(layer).__name__ == "LayerNorm":
-            rows = graph.norm(rows, layer)
-        else:
-            rows = graph.linear(rows, layer)
-    return rows
 
 
 def _head_of(model: Any) -> Any:
@@ -133,6 +137,19 @@ def _no_head(packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Sha
         return outputs
     _name_first_row_output(packed, run_head(graph, graph.gather(rows, _first_rows(packed)), pooler), "pooler_output")
     return {**outputs, "pooler_output": ("batch", width)}
+
+
+def _embedding_head(head: EmbeddingHead, packed: HeadInput, model: Any, layout: OnnxLayout) -> dict[str, Shape]:
+    """Write the embeddings of whole texts, from states of the first position or from those of all tokens."""
+    graph, width = packed.graph, packed.width
+    if head.reads_first:
+        width = head.output_width(width)
+        _name_first_row_output(packed, head.write(graph, packed.hidden), OUTPUT)
+    else:
+        pooled = mean_of_rows(graph, with_padding_row(graph, packed.hidden, width), packed.packing, width)
+        width = head.output_width(width)
+        graph.node("Identity", head.write(graph, pooled), name=OUTPUT)
+    return {OUTPUT: ("batch", width)}
 
 
 HEADS = {

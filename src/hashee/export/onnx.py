@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from hashee.data.output_types import OutputType
 from hashee.errors import HasheeError, UnsupportedModel
-from hashee.export.embeddings import has_token_types
 from hashee.export.folder import FORMAT, GRAPH, WEIGHTS, prepared, write_description
-from hashee.export.network import OnnxNetwork, build_network, layout_of
+from hashee.export.network import Client, OnnxNetwork, build_network, layout_of
+from hashee.export.sentences import OUTPUT, embedding_head
 from hashee.hf.model import HashedModel
+from hashee.hf.sentence_models import is_sentence_model, transformer_inside
+from hashee.hf.text_models import as_text_model
 from hashee.packages import require
 from hashee.tables.tokenization import tokenization_of
 from hashee.tables.vocabulary import tokenizer_fingerprint
@@ -33,10 +36,19 @@ def export_onnx(
 ) -> Path:
     """Write a converted model to a folder that runs in ONNX Runtime or OpenVINO without torch or hashee.
 
-    The folder gets model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before it is moved into place,
+    model: what `hashee.convert` or `from_pretrained` returned, or a SentenceTransformer or CrossEncoder with exits;
+    then pooling and what follows it are exported too, and the default tokenizer is the model's own. The folder gets
+    model.onnx, config.json, hashee_onnx.json and the tokenizer's files. Before it is moved into place,
     the graph's outputs are compared with the model's. int8: layers multiply in int8, which needs no calibration.
     """
     onnx = require("onnx", "onnx", "exporting to ONNX")
+    whole, client = model, None
+    if is_sentence_model(model):
+        model = transformer_inside(whole)
+        tokenizer = whole.tokenizer if tokenizer is None else tokenizer
+        opened = as_text_model(whole)
+        embeds = opened.output is OutputType.EMBEDDING
+        client = Client(embedding_head(whole) if embeds else None, opened.token_types)
     if not isinstance(model, HashedModel):
         raise UnsupportedModel(
             f"{type(model).__name__} is not a converted model; export what hashee.convert or from_pretrained returned "
@@ -48,7 +60,7 @@ def export_onnx(
     tokenizer = model._tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         model.exit_table.check(tokenizer=tokenizer)
-    network = build_network(model, opset, int8)
+    network = build_network(model, opset, int8, client)
     folder = Path(folder)
     with prepared(folder) as draft:
         _write_graph(network, draft)
@@ -57,7 +69,7 @@ def export_onnx(
             tokenizer.save_pretrained(draft)
         # It is inside the graph as well, but from here the cost of a text can be counted without a runtime.
         model.exit_table.save(draft)
-        _compare(model, network, draft / GRAPH)
+        _compare(whole, model, network, draft / GRAPH)
         write_description(draft, _describe(model, network, tokenizer))
     return folder
 
@@ -84,18 +96,18 @@ def _write_graph(network: OnnxNetwork, draft: Path) -> None:
 
 def _describe(model: Any, network: OnnxNetwork, tokenizer: Any) -> dict[str, Any]:
     """Return what a program needs to know before it runs the graph, as JSON values."""
-    encoder, table = model.hashed_encoder, model.exit_table
+    encoder, table, types = model.hashed_encoder, model.exit_table, "token_type_ids"
     return {
         "format": FORMAT,
         "inputs": list(network.inputs),
         "outputs": {name: list(shape) for name, shape in network.outputs.items()},
         "opset": network.graph.opset,
         "precision": "int8" if network.graph.int8 else "float32",
-        "reads_first_row": bool(encoder.reads_first_row),
+        "reads_first_row": network.reads_first_row,
         "vocabulary": len(encoder.exit_layers),
         "positions": int(encoder.adapter.max_position(encoder)),
         "padding_id": int(encoder.embeddings.padding_idx) if layout_of(model).positions_after_padding else None,
-        "token_types": encoder.embeddings.token_type_embeddings.num_embeddings if has_token_types(encoder) else 0,
+        "token_types": encoder.embeddings.token_type_embeddings.num_embeddings if types in network.inputs else 0,
         "num_layers": table.num_layers,
         "table_fingerprint": table.fingerprint,
         "tokenizer_fingerprint": tokenizer_fingerprint(tokenizer) if tokenizer else table.tokenizer_fingerprint,
@@ -104,8 +116,11 @@ def _describe(model: Any, network: OnnxNetwork, tokenizer: Any) -> dict[str, Any
     }
 
 
-def _compare(model: Any, network: OnnxNetwork, path: Path) -> None:
-    """Raise if the outputs of graph and model differ on a small batch of several lengths."""
+def _compare(whole: Any, model: Any, network: OnnxNetwork, path: Path) -> None:
+    """Raise if the outputs of graph and model differ on a small batch of several lengths.
+
+    whole: the model with what a client puts around it.
+    """
     if next(model.parameters()).dtype != torch.float32:
         return  # the graph is in float32 or int8, so the model's own rounding would be measured
     ids, mask = _probe(model)
@@ -113,14 +128,14 @@ def _compare(model: Any, network: OnnxNetwork, path: Path) -> None:
     runtime = require("onnxruntime", "onnx", "checking an exported graph")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     outputs = session.run(list(network.outputs), {name: arrays[name] for name in network.inputs})
-    training, device = model.training, model.device
+    given = {name: torch.from_numpy(arrays[name]).to(model.device) for name in ("input_ids", "attention_mask")}
+    training = whole.training
     try:
         with torch.no_grad():
-            expected = model.eval()(
-                input_ids=torch.from_numpy(ids).to(device), attention_mask=torch.from_numpy(mask).to(device)
-            )
+            whole.eval()
+            expected = whole(given) if OUTPUT in network.outputs else model(**given)
     finally:
-        model.train(training)
+        whole.train(training)
     for name, output in zip(network.outputs, outputs, strict=True):
         reference = expected[name].float().cpu().numpy()
         difference = float(np.abs(output - reference).max(initial=0.0))

@@ -109,7 +109,9 @@ def _tag_decoder(names: list[str], tokenizer: Any) -> Decode:
 
 
 def _decode_states(text: Text, states: Array) -> dict[str, Any]:
-    """Return the state of every token, special tokens included: (tokens, width)."""
+    """Return the state of every token, special ones included: (tokens, width). An embedding stays one: (width,)."""
+    if states.ndim == 1:
+        return decode_embedding(text, states)
     return {"states": states.round(7).tolist()}
 
 

@@ -112,12 +112,13 @@ def run_in_torch(model: Any, arrays: dict[str, Integers]) -> NDArray[Any]:
 
 
 def main_output(output: Any) -> Any:
-    """Return the logits in a model's output, or the last hidden states if it has no head: (batch, ...).
+    """Return the logits or embeddings in a model's output, or the last hidden states if it has no head: (batch, ...).
 
     output: tensors or arrays by name. Logits of spans are stacked: (batch, length, 2).
     """
-    if "logits" in output:
-        return output["logits"]
+    for name in ("logits", "sentence_embedding"):
+        if name in output:
+            return output[name]
     if "start_logits" in output:
         both = (output["start_logits"], output["end_logits"])
         return torch.stack(both, dim=-1) if isinstance(both[0], torch.Tensor) else np.stack(both, axis=-1)

@@ -14,6 +14,7 @@ from hashee.engine.linear import is_bare_linear
 from hashee.engine.memory import release, unchanged_mappings
 from hashee.errors import UnsupportedModel, UnsupportedOption
 from hashee.hf.model import HashedModel
+from hashee.hf.sentence_models import is_sentence_model, transformer_inside, with_transformer
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,12 @@ METHODS = ("int8",)
 def quantize(model: Any) -> Any:
     """Return a converted model of the same class whose encoder runs with int8 weights, for inference on CPUs.
 
-    Everything else (embeddings, norms, heads, exits) stays as it is and is shared with `model`, which is left alone.
+    model: one of transformers' classes, or a SentenceTransformer or CrossEncoder with one inside. Everything else
+    (embeddings, norms, heads, exits) stays as it is and is shared with `model`, which is left alone.
     """
+    if is_sentence_model(model):
+        inside = transformer_inside(model)
+        return with_transformer(model, inside, quantize(inside))
     _check(model)
     return _quantize_(_sharing_copy(model))
 

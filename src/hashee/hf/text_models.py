@@ -29,6 +29,7 @@ from hashee.hf.integrity import located, read_config
 from hashee.hf.model import HashedModel
 from hashee.hf.opening import open_config, open_converted, open_dense, open_tokenizer
 from hashee.hf.predict import Scorer, predict, run_in_torch
+from hashee.hf.quantize import quantize
 from hashee.hf.sentence_models import is_sentence_model, transformer_inside
 from hashee.packages import require
 from hashee.tables.table import ExitTable
@@ -178,6 +179,10 @@ class TextModel(nn.Module):
     def converted(self, table: ExitTable) -> "TextModel":
         """Return the model with exits, which shares its weights."""
         return TextModel(convert(self.whole, table, self.tokenizer), self.tokenizer, self.output, self.pooling)
+
+    def quantized(self) -> "TextModel":
+        """Return a model with exits whose encoder runs with int8 weights."""
+        return TextModel(quantize(self.whole), self.tokenizer, self.output, self.pooling)
 
     def save_pretrained(self, folder: Any) -> None:
         """Write the model in the layout that it was read from, tokenizer included."""

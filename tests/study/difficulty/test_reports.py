@@ -1,9 +1,6 @@
 """Tables, figures, the probe and the commands of the study of difficulty."""
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +8,7 @@ import pytest
 from fitting_data import RECIPE, make_data
 from small_sets import make_set, write_annotated
 
-from hashee.cli import main
+from commands import hashee_command
 from hashee.data import Kind
 from hashee.errors import InputError
 from hashee.files import write_json
@@ -149,27 +146,17 @@ def test_a_task_that_is_too_small_to_split_is_refused(backbone: Path, tmp_path: 
 # --- the commands --------------------------------------------------------------------------------------------
 
 
-def hashee(*words: object, code: int = 0) -> str:
-    """Run a command in this process and return what it prints, or its error."""
-    printed, errors = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(errors):
-        patch.setenv("COLUMNS", "200")
-        patch.setattr(sys, "argv", ["hashee", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    assert (stopped.value.code or 0) == code, errors.getvalue()
-    return (printed if code == 0 else errors).getvalue()
-
-
 def test_sets_are_built_run_and_shown_from_the_command_line(backbone: Path, tmp_path: Path) -> None:
     rows = write_annotated(tmp_path / "rows.jsonl", 60, 120)
     folder, output = tmp_path / "set", tmp_path / "results"
-    built = json.loads(hashee("study", "difficulty", "build", "human", "--task", rows, "--output", folder, "--json"))
+    built = json.loads(
+        hashee_command("study", "difficulty", "build", "human", "--task", rows, "--output", folder, "--json")
+    )
     assert built["level"] == "human" and built["train"]["instances"] + built["test"]["instances"] == 120
     words = ["--set", folder, "--predictor", "majority", "--predictor", "linear-m", "--backbone", backbone, "--json"]
-    printed = hashee("study", "difficulty", "run", *words, "--output", output / "difficulty")
+    printed = hashee_command("study", "difficulty", "run", *words, "--output", output / "difficulty")
     assert [json.loads(line)["predictor"] for line in printed.splitlines()] == ["Majority", "Linear-M"]
-    table = json.loads(hashee("study", "table", "difficulty", "--results", output, "--json"))
+    table = json.loads(hashee_command("study", "table", "difficulty", "--results", output, "--json"))
     assert {"set", "Linear-M"} <= {row["predictor"] for row in table["rows"]} | {row["set"] for row in table["rows"]}
 
 
@@ -181,5 +168,5 @@ def test_errors_are_one_line(backbone: Path, tmp_path: Path) -> None:
         (("run", "--set", folder, "--predictor", "oracle"), "unknown predictor 'oracle'"),
         (("run", "--set", tmp_path / "none"), "is no folder and none of"),
     ):
-        (line,) = hashee("study", "difficulty", *words, code=2).strip().splitlines()
+        (line,) = hashee_command("study", "difficulty", *words, code=2).strip().splitlines()
         assert line.startswith("error: ") and message in line

@@ -19,6 +19,7 @@ import os
 import random
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from hashee.distillation.corpus import Corpus, read_corpus
 from hashee.distillation.report import make_report
 from hashee.distillation.settings import SpeedupSettings
 from hashee.distillation.student import Lesson, distil
-from hashee.distillation.tables import table_by_outputs
+from hashee.distillation.tables import importance_of, table_by
 from hashee.evaluation.retrieval import evaluate_retrieval
 from hashee.evaluation.similarity import evaluate_sts
 from hashee.families.adapters import adapter_for
@@ -37,6 +38,7 @@ from hashee.files import sha256_of_json, write_json
 from hashee.hf.pretrained import quiet_transformers
 from hashee.hf.text_models import TextModel, open_text_model
 from hashee.study.students import blocks_by_layer, spread_layers
+from hashee.tables.measuring import Importance
 from hashee.tables.table import ExitTable
 from hashee.training.processes import Processes, current_processes
 
@@ -144,17 +146,19 @@ class Study:
         )
         self.processes: Processes = current_processes()
         self.layers = adapter_for(self.dense.config).shape(self.dense.config).layers
-        self._lesson: Lesson | None = None
 
-    @property
+    @cached_property
     def lesson(self) -> Lesson:
         """The texts and what the dense model says of them, read when the first run needs them."""
-        if self._lesson is None:
-            limit, seed = self.options.limit, self.options.seed
-            texts = pairs(limit, seed) if self.scores else single_texts(limit, self.options.passages, seed)
-            corpus: Corpus = read_corpus(self.dense, texts, self.settings)
-            self._lesson = Lesson.of(self.dense, corpus, self.processes)
-        return self._lesson
+        limit, seed = self.options.limit, self.options.seed
+        texts = pairs(limit, seed) if self.scores else single_texts(limit, self.options.passages, seed)
+        corpus: Corpus = read_corpus(self.dense, texts, self.settings)
+        return Lesson.of(self.dense, corpus, self.processes)
+
+    @cached_property
+    def importance(self) -> Importance:
+        """What updates are worth to the dense model's answers, which all speed-ups share."""
+        return importance_of(self.dense, self.lesson.corpus.train.tokenized, seed=self.options.seed)
 
     def quality(self, model: TextModel) -> dict[str, Any]:
         """Judge a model on data that nothing was trained on."""
@@ -201,9 +205,7 @@ class Study:
                 / f"{self.name}-table-{speedup:g}x-{self.options.limit}-{self.options.passages:g}-{self.options.seed}"
             )
             if not (folder / "exit_table.json").exists():
-                table_by_outputs(self.dense, self.lesson.corpus, speedup, seed=self.options.seed, progress=False).save(
-                    folder
-                )
+                table_by(self.importance, self.dense, self.lesson.corpus, speedup).save(folder)
             return self.dense.copied().converted(ExitTable.load(folder))
         name, depth = method.split("-")
         chosen = spread_layers(int(depth), self.layers) if name == "alternate" else range(1, int(depth) + 1)

@@ -17,8 +17,8 @@ from hashee.tables.measuring import Importance, measure_projections
 from hashee.tables.table import ExitTable
 from hashee.training.tables import budget_on
 
-_MEASURED = 8000
-"""Most texts that importance is measured on."""
+_MEASURED_TEXTS, _MEASURED_TOKENS = 8000, 250_000
+"""How much importance is measured on at most: as much as many sentences have, or fewer long texts."""
 
 
 def importance_of(model: TextModel, train: Tokenized, *, seed: int = 0, progress: bool = False) -> Importance:
@@ -36,6 +36,11 @@ def importance_of(model: TextModel, train: Tokenized, *, seed: int = 0, progress
 def table_by_outputs(model: TextModel, corpus: Corpus, speedup: float, *, seed: int, progress: bool) -> ExitTable:
     """Return the table that reaches an executed speed-up on texts like these, with exits from 0."""
     importance = importance_of(model, corpus.train.tokenized, seed=seed, progress=progress)
+    return table_by(importance, model, corpus, speedup)
+
+
+def table_by(importance: Importance, model: TextModel, corpus: Corpus, speedup: float) -> ExitTable:
+    """Return the table that reaches an executed speed-up, by an importance that was measured before."""
     held_out = enough_held_out(len(corpus.held_out.texts))
     rows = (corpus.held_out if held_out else corpus.train).tokenized.ids
     budget = budget_on(rows, speedup, model.transformer, held_out=held_out)
@@ -57,6 +62,9 @@ class _Inputs:
 
 def _batches(train: Tokenized, seed: int) -> Iterator[list[int]]:
     """Yield the indices of batches of a sample of the texts."""
-    sample = np.sort(np.random.default_rng(seed).permutation(len(train))[:_MEASURED])
+    drawn = np.random.default_rng(seed).permutation(len(train))[:_MEASURED_TEXTS]
+    enough = np.cumsum(train.lengths[drawn]) <= _MEASURED_TOKENS
+    enough[:1] = True
+    sample = np.sort(drawn[enough])
     for batch in make_batches([train.ids[index].tolist() for index in sample], None, Batching()):
         yield [int(sample[number]) for number in batch]

@@ -178,6 +178,7 @@ class Study:
         """Make, train and judge one model, unless its file is there."""
         told = {name: getattr(self.options, name) for name in ("limit", "passages", "passes", "bf16", "seed")}
         about = {"model": self.name, "method": method, "speedup": speedup, **told}
+        about["batch_size"] = self.settings.batch_size
         at = "" if speedup is None else f"-{speedup:g}x"
         path = self.options.output / f"{self.name}-{method}{at}-{sha256_of_json(about)[:8]}.json"
         if path.exists():

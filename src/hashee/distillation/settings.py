@@ -31,7 +31,7 @@ class SpeedupSettings:
     pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     pooling: Annotated[str | None, "Of plain encoders: mean, cls, none; default mean."] = None
     learning_rate: Annotated[float, "Highest, after warming up."] = 3e-4
-    batch_size: Annotated[int, "Texts per optimizer step."] = 64
+    batch_size: Annotated[int, "Texts per optimizer step."] = 16
     tokens: Annotated[int, "Tokens run at once."] = 8192
     bf16: Annotated[bool, "Train in bfloat16 mixed precision."] = False
     seed: Annotated[int, "Seed of all that is random."] = 0

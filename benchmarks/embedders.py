@@ -8,6 +8,8 @@ stopped and repeated; an unfinished training goes on. STS-B and Cranfield are ne
 - hashed: exits by importance for the embedding or score, distilled; untrained: the same exits, converted only
 - first-K, alternate-K: the first K layers, or K spread from the first to the last; K is on both sides of equal cost
 - dense: the model as it is
+
+With --collection an embedder learns from Cranfield's documents too, as it would from its user's own.
 """
 
 import argparse
@@ -99,6 +101,12 @@ def single_texts(number: int, share_of_passages: float, seed: int) -> list[Text]
     return found
 
 
+def documents_with_sentences() -> list[Text]:
+    """Return the documents of Cranfield and their sentences, without queries or judgements: a user's own texts."""
+    documents = list(dict.fromkeys(row["text"].strip() for row in rows_of("Cranfield/corpus") if row["text"].strip()))
+    return [*documents, *dict.fromkeys(part for text in documents for part in _ENDS.split(text) if part)]
+
+
 def pairs(number: int, seed: int) -> list[Text]:
     """Return short texts with the document that they stand for and with others of the same data set."""
     draws = random.Random(seed)
@@ -152,6 +160,8 @@ class Study:
         """The texts and what the dense model says of them, read when the first run needs them."""
         limit, seed = self.options.limit, self.options.seed
         texts = pairs(limit, seed) if self.scores else single_texts(limit, self.options.passages, seed)
+        if self.options.collection:
+            texts += documents_with_sentences()
         corpus: Corpus = read_corpus(self.dense, texts, self.settings)
         return Lesson.of(self.dense, corpus, self.processes)
 
@@ -179,6 +189,7 @@ class Study:
         told = {name: getattr(self.options, name) for name in ("limit", "passages", "passes", "bf16", "seed")}
         about = {"model": self.name, "method": method, "speedup": speedup, **told}
         about["batch_size"] = self.settings.batch_size
+        about |= {"collection": True} if self.options.collection else {}
         at = "" if speedup is None else f"-{speedup:g}x"
         path = self.options.output / f"{self.name}-{method}{at}-{sha256_of_json(about)[:8]}.json"
         if path.exists():
@@ -192,10 +203,11 @@ class Study:
         untrained, training = self.lesson.agreement(student, self.processes), {}
         if method != "untrained":
             record = distil(student, self.lesson, self.settings, work, self.processes)
-            training = {"steps": record.steps, "seconds": record.seconds, "history": record.history}
+            training = {"steps": record.steps, "seconds": record.seconds}
             # A training that was finished before has its weights in the folder.
             student = open_text_model(work, self.dense.pooling)
-        report = make_report(student, self.lesson, speedup or 1.0, untrained, training).to_dict()
+        # Without the texts that moved most, which are other people's.
+        report = make_report(student, self.lesson, speedup or 1.0, untrained, training).to_dict() | {"moved": []}
         write_json(path, about | {"report": report, "quality": self.quality(student)})
 
     def student(self, method: str, speedup: float) -> TextModel:
@@ -203,7 +215,7 @@ class Study:
         if method in ("hashed", "untrained"):
             folder = (
                 self.options.work
-                / f"{self.name}-table-{speedup:g}x-{self.options.limit}-{self.options.passages:g}-{self.options.seed}"
+                / f"{self.name}-table-{speedup:g}x-{sha256_of_json(self.lesson.corpus.fingerprint)[:8]}"
             )
             if not (folder / "exit_table.json").exists():
                 table_by(self.importance, self.dense, self.lesson.corpus, speedup).save(folder)
@@ -222,6 +234,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40_000, help="texts")
     parser.add_argument("--passages", type=float, default=0.5, help="share of an embedder's texts that are long")
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16; outputs are judged in float32")
+    parser.add_argument("--collection", action="store_true", help="embedders learn from Cranfield's documents as well")
     parser.add_argument("--passes", type=float, default=1.0)
     parser.add_argument("--queries", type=int, default=45, help="of Cranfield that rerankers are judged on")
     parser.add_argument("--no-cranfield", dest="cranfield", action="store_false")

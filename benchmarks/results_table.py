@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from pages import write_part
+
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "quality", ROOT / "docs" / "earlier_results.md"
-BEGIN, END = "<!-- figures: benchmarks/results_table.py writes from here -->", "<!-- to here -->"
+BEGIN = "<!-- figures: benchmarks/results_table.py writes from here -->"
 TITLES = {
     "sst2": "SST-2 (accuracy)",
     "mrpc": "MRPC (mean of accuracy and F1)",
@@ -29,9 +31,7 @@ Result = dict[str, Any]
 
 def main() -> None:
     """Write the page anew."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{figures()}\n{END}{after}", encoding="utf-8")
+    write_part(PAGE, BEGIN, figures())
 
 
 def figures() -> str:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from pages import write_part
+
 from hashee.study.clocks import Clocks, read_clocks
 from hashee.study.curves import nearest
 from hashee.study.options import ReportOptions
@@ -19,7 +21,7 @@ from hashee.study.tables import TABLES
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "study"
 CLOCKS = RESULTS / "clocks-sst2.json"
-BEGIN, END = "<!-- benchmarks/study_pages.py writes from here -->", "<!-- to here -->"
+BEGIN = "<!-- benchmarks/study_pages.py writes from here -->"
 TABLES_SHOWN = ("quality-at-cost", "quality-at-paper-cost", "elue", "hash-functions")
 TASK, BACKBONE, BATCH = "sst2", "gte-small", 32
 COSTS = (2.0, 3.0, 4.0, 6.0)
@@ -53,10 +55,7 @@ NAMES = {
 def main() -> None:
     """Write both parts anew."""
     for name, part in pages().items():
-        page = ROOT / name
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        page.write_text(f"{before}{BEGIN}\n\n{part}\n{END}{after}", encoding="utf-8")
+        write_part(ROOT / name, BEGIN, part)
 
 
 def pages() -> dict[str, str]:

@@ -1,29 +1,39 @@
 """The figures in the docs are those of the result files."""
 
-import importlib.util
+import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TypeAlias
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
+Benchmark: TypeAlias = Callable[[str], ModuleType]
 
 
-def benchmark(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    """Import a script of benchmarks/, which imports its neighbours."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
 
 
-def test_the_page_of_results_shows_the_files() -> None:
+def test_the_page_of_results_shows_the_files(benchmark: Benchmark) -> None:
     page = (ROOT / "docs" / "earlier_results.md").read_text(encoding="utf-8")
     assert benchmark("results_table").figures() in page, "run benchmarks/results_table.py"
 
 
-def test_readme_and_results_show_what_the_study_found() -> None:
+def test_readme_and_results_show_what_the_study_found(benchmark: Benchmark) -> None:
     for name, part in benchmark("study_pages").pages().items():
         assert part in (ROOT / name).read_text(encoding="utf-8"), f"{name}: run benchmarks/study_pages.py"
+
+
+def test_the_page_of_embedders_shows_the_files(benchmark: Benchmark) -> None:
+    page = (ROOT / "docs" / "embedders.md").read_text(encoding="utf-8")
+    for part in benchmark("embedder_pages").parts().values():
+        assert part in page, "run benchmarks/embedder_pages.py"
 
 
 def test_result_files_say_what_was_run() -> None:

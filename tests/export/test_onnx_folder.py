@@ -24,11 +24,17 @@ from architectures import (
     make_model,
 )
 from exported_models import TOLERANCE, distance, make_batch, make_bert, truth
+from hashee.errors import CheckpointError
 from hashee.export import OnnxModel, activations, export_onnx, load
 from hashee.export import onnx as exporter
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
+
+
+def test_an_export_that_is_opened_as_a_model_is_told_apart(minilm_export: Path) -> None:
+    with pytest.raises(CheckpointError, match="exported model, which runs on the backend onnx or openvino"):
+        hashee.load(minilm_export)
 
 
 def test_folder_holds_what_its_description_says(minilm: Any, minilm_export: Path) -> None:

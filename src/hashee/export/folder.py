@@ -9,13 +9,13 @@ from typing import Any
 
 from hashee.errors import CheckpointError, HasheeError, shortened
 from hashee.files import checksum_of_file, checksum_of_json, full_disk_told, sync
-from hashee.hf.integrity import ALGORITHM, ENTRY, read_json_object
+from hashee.hf.integrity import ALGORITHM, ENTRY, EXPORTED, read_json_object
 from hashee.tables.tokenization import check_tokenization
 from hashee.tables.vocabulary import check_tokenizer
 
 FORMAT = 1
 """Version of the folder's layout, in hashee_onnx.json."""
-DESCRIPTION = "hashee_onnx.json"
+DESCRIPTION = EXPORTED
 GRAPH = "model.onnx"
 WEIGHTS = "model.onnx.data"
 

@@ -16,6 +16,8 @@ from hashee.files import checksum_of_file, checksum_of_json, replaced_atomically
 from hashee.hf.opener import write_opener
 
 CONFIG = "config.json"
+EXPORTED = "hashee_onnx.json"
+"""Describes a folder that `export_onnx` wrote."""
 ENTRY = "checksums"
 ALGORITHM = "xxh3_128"
 MOST_LAYERS = 10_000

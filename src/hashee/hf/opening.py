@@ -6,7 +6,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from hashee.errors import CheckpointError, first_line, shortened
-from hashee.hf.integrity import CONFIG, check_config, check_saved, located, read_config
+from hashee.hf.integrity import CONFIG, EXPORTED, check_config, check_saved, located, read_config
 from hashee.hf.pretrained import read_pretrained, read_tokenizer
 from hashee.hf.weights import Required, check_weights
 from hashee.tables.table import ExitTable
@@ -85,6 +85,8 @@ def _converted_class(folder: Path) -> Any:
         raise CheckpointError(f"{folder} holds no {CONFIG}; name the folder of a converted model")
     document = read_config(path)
     check_config(document, path)
+    if (folder / EXPORTED).is_file():
+        raise CheckpointError(f"{folder} holds an exported model, which runs on the backend onnx or openvino")
     names = document.get("architectures") or [""]
     found = getattr(classes, names[0], None)
     if not (isinstance(found, type) and issubclass(found, HashedModel) and hasattr(found, "config_class")):

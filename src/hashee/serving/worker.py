@@ -120,10 +120,13 @@ def open_model(settings: ModelSettings, pooling: str = "mean") -> OpenModel:
     """Open a folder with its backend."""
     from hashee.export.loading import load  # noqa: PLC0415  # imports torch
     from hashee.hf.pretrained import quiet_transformers  # noqa: PLC0415
+    from hashee.hf.text_models import sentence_class  # noqa: PLC0415
 
     with quiet_transformers():
         if settings.dense:
             return _open_dense(settings, pooling)
+        if settings.backend in ("torch", "int8") and settings.pooling is None and sentence_class(str(settings.folder)):
+            return _open_sentence_model(settings, pooling)
         backend = "torch" if settings.backend == "int8" else settings.backend
         model = load(
             settings.folder,
@@ -132,6 +135,16 @@ def open_model(settings: ModelSettings, pooling: str = "mean") -> OpenModel:
             quantize="int8" if settings.backend == "int8" else None,
         )
     return _ready(model, model.scorer(), model.tokenizer.pad_token_id, pooling)
+
+
+def _open_sentence_model(settings: ModelSettings, pooling: str) -> OpenModel:
+    """Open an embedder or reranker of sentence-transformers, with what comes behind its encoder."""
+    from hashee.hf.text_models import open_text_model  # noqa: PLC0415  # imports torch
+
+    model = open_text_model(settings.folder)
+    if settings.backend == "int8":
+        model = model.quantized()
+    return _ready(model.transformer, model.scorer(), model.tokenizer.pad_token_id, pooling)
 
 
 def _open_dense(settings: ModelSettings, pooling: str) -> OpenModel:

@@ -56,6 +56,8 @@ TITLED = (("SciTLDR-A/train", "title"), ("SciTLDR-A/train", "summary"), ("XSum/t
 DOCUMENTS_PER_QUERY = 4
 DOCUMENT_WORDS = 100
 """Of a document that a reranker learns from: it was made for passages, and so short ones cost a third."""
+ANSWERS = "work/teacher.safetensors"
+"""Where a run stores them; what is another lesson's is not used."""
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -202,6 +204,7 @@ class Study:
         student = self.student(method, speedup or 1.0)
         untrained, training = self.lesson.agreement(student, self.processes), {}
         if method != "untrained":
+            self.share_answers(work)
             record = distil(student, self.lesson, self.settings, work, self.processes)
             training = {"steps": record.steps, "seconds": record.seconds}
             # A training that was finished before has its weights in the folder.
@@ -209,6 +212,13 @@ class Study:
         # Without the texts that moved most, which are other people's.
         report = make_report(student, self.lesson, speedup or 1.0, untrained, training).to_dict() | {"moved": []}
         write_json(path, about | {"report": report, "quality": self.quality(student)})
+
+    def share_answers(self, folder: Path) -> None:
+        """Give a run the dense model's answers that another one has stored."""
+        own, others = folder / ANSWERS, self.options.work.glob(f"{self.name}-*/{ANSWERS}")
+        if (found := next(others, None)) is not None and not own.exists():
+            own.parent.mkdir(parents=True)
+            os.link(found, own)
 
     def student(self, method: str, speedup: float) -> TextModel:
         """Return a model before it is trained."""

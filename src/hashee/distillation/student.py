@@ -36,6 +36,8 @@ class Lesson:
     """A dense model, the texts that it is followed on, and what it says of those held out."""
 
     teacher: TextModel
+    runner: TextModel
+    """The teacher on the packed engine, which gives the same answers sooner."""
     corpus: Corpus
     held_out: list[Array]
     """The teacher's outputs: (width,), (scores,) or (tokens, width) of each text."""
@@ -44,10 +46,11 @@ class Lesson:
 
     @classmethod
     def of(cls, teacher: TextModel, corpus: Corpus, processes: Processes) -> "Lesson":
-        """Run the dense model on the held-out texts."""
+        """Run a dense model on the held-out texts."""
         depends = {"weights": weights_fingerprint(teacher), "texts": corpus.fingerprint, "output": teacher.output}
-        held_out = outputs_on_held_out(teacher, corpus, processes)
-        return cls(teacher, corpus, held_out, sha256_of_json(depends))
+        runner = teacher.at_full_depth()
+        held_out = outputs_on_held_out(runner, corpus, processes)
+        return cls(teacher, runner, corpus, held_out, sha256_of_json(depends))
 
     def agreement(self, student: TextModel, processes: Processes) -> dict[str, float]:
         """Return how close a student is to the dense model on the held-out texts."""
@@ -106,7 +109,7 @@ def _metrics(lesson: Lesson, processes: Processes) -> Callable[[Any], dict[str, 
 
 def _teaching(lesson: Lesson, work: Path, processes: Processes) -> tuple[Teacher, Objective]:
     """Return the dense model as a teacher, and what its student minimises."""
-    teacher, train = lesson.teacher, lesson.corpus.train
+    teacher, train = lesson.runner, lesson.corpus.train
     if teacher.output is OutputType.STATES:
         return RunningTeacher(teacher, Need.NOTHING), StateDistillation()
     embeds = teacher.output is OutputType.EMBEDDING

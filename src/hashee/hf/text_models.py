@@ -180,6 +180,12 @@ class TextModel(nn.Module):
         """Return the model with exits, which shares its weights."""
         return TextModel(convert(self.whole, table, self.tokenizer), self.tokenizer, self.output, self.pooling)
 
+    def at_full_depth(self) -> "TextModel":
+        """Return a dense model on the packed engine, which gives the same outputs sooner; it shares the weights."""
+        shape = adapter_for(self.config).shape(self.config)
+        size = self.transformer.get_input_embeddings().num_embeddings
+        return self.converted(ExitTable.never(self.tokenizer, shape.layers, vocab_size=size))
+
     def quantized(self) -> "TextModel":
         """Return a model with exits whose encoder runs with int8 weights."""
         return TextModel(quantize(self.whole), self.tokenizer, self.output, self.pooling)

@@ -67,6 +67,8 @@ def _name(run: Result) -> str:
     kind, _, depth = run["method"].partition("-")
     if not depth:
         return METHODS[kind]
+    if kind in METHODS:
+        return f"{METHODS[kind].strip('*')}, {depth} layers"
     layers = "layer" if depth == "1" else "layers"
     return f"{depth} {layers}, the first" if kind == "first" else f"{depth} {layers}, evenly spread"
 

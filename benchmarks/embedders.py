@@ -5,7 +5,8 @@
 Every method has the same texts, passes, loss and schedule. Runs whose file is there are left out, so the command can be
 stopped and repeated; an unfinished training goes on. STS-B and Cranfield are never trained on.
 
-- hashed: exits by importance for the embedding or score, distilled; untrained: the same exits, converted only
+- hashed: exits by importance for the embedding or score, distilled, over as many layers as `hashee speedup` keeps;
+  hashed-K: over K layers; untrained: the exits of hashed, converted only
 - first-K, alternate-K: the first K layers, or K spread from the first to the last; K is on both sides of equal cost
 - dense: the model as it is
 
@@ -13,7 +14,6 @@ With --collection an embedder learns from Cranfield's documents too, as it would
 """
 
 import argparse
-import copy
 import gzip
 import json
 import math
@@ -29,6 +29,7 @@ from hashee.cost.threads import torch_threads
 from hashee.data.output_types import OutputType
 from hashee.data.texts import Text
 from hashee.distillation.corpus import Corpus, read_corpus
+from hashee.distillation.depth import with_table
 from hashee.distillation.report import make_report
 from hashee.distillation.settings import SpeedupSettings
 from hashee.distillation.student import Lesson, distil
@@ -36,10 +37,10 @@ from hashee.distillation.tables import importance_of, table_by
 from hashee.evaluation.retrieval import evaluate_retrieval
 from hashee.evaluation.similarity import evaluate_sts
 from hashee.families.adapters import adapter_for
+from hashee.families.layers import copy_layers, spread_layers
 from hashee.files import sha256_of_json, write_json
 from hashee.hf.pretrained import quiet_transformers
 from hashee.hf.text_models import TextModel, open_text_model
-from hashee.study.students import blocks_by_layer, spread_layers
 from hashee.tables.measuring import Importance
 from hashee.tables.table import ExitTable
 from hashee.training.processes import Processes, current_processes
@@ -127,11 +128,7 @@ def pairs(number: int, seed: int) -> list[Text]:
 def shallower(model: TextModel, chosen: Sequence[int]) -> TextModel:
     """Return a copy with some of the layers, numbered from 1, on the packed engine."""
     made = model.copied()
-    layers = [[module for module, _ in layer] for layer in blocks_by_layer(made.transformer)]
-    states = [[copy.deepcopy(module.state_dict()) for module in layer] for layer in layers]
-    for own, number in zip(layers, chosen, strict=False):
-        for module, state in zip(own, states[number - 1], strict=True):
-            module.load_state_dict(state)
+    copy_layers(made.transformer, model.transformer, chosen)
     size = made.transformer.get_input_embeddings().num_embeddings
     return made.converted(ExitTable.never(made.tokenizer, len(chosen), vocab_size=size))
 
@@ -139,8 +136,11 @@ def shallower(model: TextModel, chosen: Sequence[int]) -> TextModel:
 def methods_at(layers: int, speedup: float) -> list[str]:
     """Return the methods of a speed-up; truncation has both depths next to it."""
     depths = sorted({max(1, math.floor(layers / speedup)), math.ceil(layers / speedup)})
-    static = [f"{name}-{depth}" for name in ("first", "alternate") for depth in depths]
-    return ["hashed", "untrained", *static]
+    # One layer is the first in either way.
+    static = [
+        f"{name}-{depth}" for name in ("first", "alternate") for depth in depths if (name, depth) != ("alternate", 1)
+    ]
+    return ["hashed", "untrained", f"hashed-{layers}", *static]
 
 
 class Study:
@@ -222,15 +222,15 @@ class Study:
 
     def student(self, method: str, speedup: float) -> TextModel:
         """Return a model before it is trained."""
-        if method in ("hashed", "untrained"):
+        name, _, depth = method.partition("-")
+        if name in ("hashed", "untrained"):
+            corpus = self.lesson.corpus
             folder = (
-                self.options.work
-                / f"{self.name}-table-{speedup:g}x-{sha256_of_json(self.lesson.corpus.fingerprint)[:8]}"
+                self.options.work / f"{self.name}-table{depth}-{speedup:g}x-{sha256_of_json(corpus.fingerprint)[:8]}"
             )
             if not (folder / "exit_table.json").exists():
-                table_by(self.importance, self.dense, self.lesson.corpus, speedup).save(folder)
-            return self.dense.copied().converted(ExitTable.load(folder))
-        name, depth = method.split("-")
+                table_by(self.importance, self.dense, corpus, speedup, int(depth) if depth else None).save(folder)
+            return with_table(self.dense, ExitTable.load(folder))
         chosen = spread_layers(int(depth), self.layers) if name == "alternate" else range(1, int(depth) + 1)
         return shallower(self.dense, tuple(chosen))
 
@@ -261,7 +261,7 @@ def main() -> None:
             for speedup in options.speedups:
                 for method in methods_at(study.layers, speedup):
                     # Truncation does not know what speed-up was asked for.
-                    each = (method, None if "-" in method else speedup)
+                    each = (method, None if method.startswith(("first", "alternate")) else speedup)
                     planned += [] if each in planned else [each]
             for method, at in planned:
                 if method.startswith(wanted):

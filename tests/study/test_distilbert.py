@@ -11,8 +11,9 @@ from hashee.data.task import Kind
 from hashee.data.task_types import TASK_TYPES
 from hashee.errors import UnsupportedModel
 from hashee.export.loading import load
+from hashee.families.layers import blocks_by_layer, spread_layers
 from hashee.study.methods.distilbert import distillation_loss
-from hashee.study.students import blocks_by_layer, depth_at, spread_layers, student_of
+from hashee.study.students import depth_at, student_of
 from hashee.training.objective import TargetLoss, WeightedSum
 from hashee.training.outputs import outputs_of
 

@@ -11,9 +11,10 @@ from transformers import AutoModelForTokenClassification, TrainerState
 from architectures import make_model
 from hashee.data.task import Kind
 from hashee.export.loading import load
+from hashee.families.layers import blocks_by_layer, encoder_of
 from hashee.hf.convert import convert
 from hashee.study.replacing import Curriculum, ReplacedLayers, Replacement
-from hashee.study.students import blocks_by_layer, encoder_of, student_of
+from hashee.study.students import student_of
 from hashee.tables.table import ExitTable
 from hashee.training.backbone import Backbone
 

@@ -123,6 +123,7 @@ class _Run:
 
     def finished(self) -> SpeedupResult:
         """Make the table, train the student, and compare it with the dense model."""
+        from hashee.distillation.depth import with_table  # noqa: PLC0415
         from hashee.distillation.report import SpeedupReport, make_report  # noqa: PLC0415
         from hashee.distillation.student import Lesson  # noqa: PLC0415
         from hashee.hf.text_models import open_text_model  # noqa: PLC0415
@@ -130,7 +131,7 @@ class _Run:
         known = read_json(self.folder / REPORT)
         if known is None:
             lesson = Lesson.of(self.dense, self.corpus, self.processes)
-            student = self.dense.copied().converted(self._table()).to(self.processes.device)
+            student = with_table(self.dense, self._table()).to(self.processes.device)
             untrained = lesson.agreement(student, self.processes)
             training = self._trained(student, lesson)
             fast = open_text_model(self.folder, self.settings.pooling if self.dense.pooling else None)
@@ -145,13 +146,13 @@ class _Run:
 
     def _table(self) -> "ExitTable":
         """Return the table, made once for all processes and resumed runs."""
-        from hashee.distillation.tables import table_by_outputs  # noqa: PLC0415
+        from hashee.distillation.tables import importance_of, table_by  # noqa: PLC0415
         from hashee.tables.table import ExitTable  # noqa: PLC0415
         from hashee.training.backbone import weights_fingerprint  # noqa: PLC0415
 
         settings, folder = self.settings, self.folder / _WORK / "table"
         depends = {"weights": weights_fingerprint(self.dense), "texts": self.corpus.fingerprint, "seed": settings.seed}
-        fingerprint = sha256_of_json(depends | {"speedup": settings.speedup})
+        fingerprint = sha256_of_json(depends | {"speedup": settings.speedup, "depth": settings.depth})
 
         def make() -> None:
             if (read_json(folder / _MADE) or {}).get("fingerprint") == fingerprint:
@@ -159,7 +160,8 @@ class _Run:
                     ExitTable.load(folder)
                     return
             options: dict[str, Any] = {"seed": settings.seed, "progress": not settings.quiet}
-            table_by_outputs(self.dense, self.corpus, settings.speedup, **options).save(folder)
+            importance = importance_of(self.dense, self.corpus.train.tokenized, **options)
+            table_by(importance, self.dense, self.corpus, settings.speedup, settings.depth).save(folder)
             write_json(folder / _MADE, {"fingerprint": fingerprint})
 
         self.processes.main_only(make)

@@ -30,6 +30,7 @@ class SpeedupSettings:
     column: Annotated[str | None, "Column of the text; guessed if left out."] = None
     pair_column: Annotated[str | None, "Column of the second text of a pair."] = None
     pooling: Annotated[str | None, "Of plain encoders: mean, cls, none; default mean."] = None
+    depth: Annotated[int | None, "Layers kept, from the first to the last; default: what suits the speed-up."] = None
     learning_rate: Annotated[float, "Highest, after warming up."] = 3e-4
     batch_size: Annotated[int, "Texts per optimizer step."] = 16
     tokens: Annotated[int, "Tokens run at once."] = 8192
@@ -90,6 +91,7 @@ class SpeedupSettings:
 PANELS = {
     "": ("texts", "speedup", "output", "passes", "limit", "resume"),
     "Texts": ("column", "pair_column", "pooling"),
+    "Model": ("depth",),
     "Training": ("learning_rate", "batch_size", "tokens", "bf16"),
 }
 """Options by panel of the help."""
@@ -98,6 +100,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "speedup": (1, math.inf),
     "passes": (0, math.inf),
     "limit": (1, math.inf),
+    "depth": (1, math.inf),
     "learning_rate": (1e-12, 1),
     "batch_size": (2, math.inf),
     "tokens": (1, math.inf),

@@ -1,6 +1,7 @@
 """The exit table of a speed-up without labels: importance for what the model gives its users, solved on their texts."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from hashee.data.batching import Batching, make_batches
 from hashee.data.output_types import OutputType
 from hashee.data.tokenized import Tokenized
 from hashee.distillation.corpus import Corpus
+from hashee.distillation.depth import depths_to_try, grouped
+from hashee.errors import ImpossibleSpeedup
 from hashee.hf.text_models import TextModel
 from hashee.tables.budget import enough_held_out
 from hashee.tables.measuring import Importance, measure_projections
@@ -33,18 +36,22 @@ def importance_of(model: TextModel, train: Tokenized, *, seed: int = 0, progress
     return measure_projections(model.transformer, _Inputs(train, batches), outputs, **options)
 
 
-def table_by_outputs(model: TextModel, corpus: Corpus, speedup: float, *, seed: int, progress: bool) -> ExitTable:
-    """Return the table that reaches an executed speed-up on texts like these, with exits from 0."""
-    importance = importance_of(model, corpus.train.tokenized, seed=seed, progress=progress)
-    return table_by(importance, model, corpus, speedup)
+def table_by(
+    importance: Importance, model: TextModel, corpus: Corpus, speedup: float, depth: int | None = None
+) -> ExitTable:
+    """Return the table that reaches an executed speed-up over a dense model on texts like these, with exits from 0.
 
-
-def table_by(importance: Importance, model: TextModel, corpus: Corpus, speedup: float) -> ExitTable:
-    """Return the table that reaches an executed speed-up, by an importance that was measured before."""
+    importance: what `importance_of` said of the dense model. depth: layers that are kept, see `depths_to_try`.
+    """
     held_out = enough_held_out(len(corpus.held_out.texts))
     rows = (corpus.held_out if held_out else corpus.train).tokenized.ids
-    budget = budget_on(rows, speedup, model.transformer, held_out=held_out)
-    return ExitTable.from_importance(model.tokenizer, importance, budget, min_exit=0)
+    budget = budget_on(rows, speedup, model.transformer, held_out=held_out, full_layers=importance.num_layers)
+    *tried, last = depths_to_try(model, speedup, depth)
+    for each in tried:
+        # A head that reads one state can make so few layers cheaper than asked even if no token exits.
+        with suppress(ImpossibleSpeedup):
+            return ExitTable.from_importance(model.tokenizer, grouped(importance, each), budget, min_exit=0)
+    return ExitTable.from_importance(model.tokenizer, grouped(importance, last), budget, min_exit=0)
 
 
 class _Inputs:

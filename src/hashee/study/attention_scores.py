@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hashee.engine.block import Block
 from hashee.engine.parts import SeparateProjections
 from hashee.errors import InputError, UnsupportedModel
-from hashee.study.students import blocks_by_layer
+from hashee.families.layers import blocks_by_layer
 from hashee.training.outputs import Batch, Need, Outputs
 
 

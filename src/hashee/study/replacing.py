@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from hashee.engine.encoder import EncoderState
+from hashee.families.layers import blocks_by_layer
 from hashee.study.multi_exit import apply_head, head_dropout, head_of
-from hashee.study.students import blocks_by_layer
 from hashee.training.objective import even_layers
 
 

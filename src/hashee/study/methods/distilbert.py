@@ -7,9 +7,10 @@ there are any. Released DistilBERT checkpoints are backbones like any other: run
 """
 
 from hashee.data.task_types import TaskType, type_of
+from hashee.families.layers import spread_layers
 from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.static import Static
-from hashee.study.students import depth_at, spread_layers, student_of
+from hashee.study.students import depth_at, student_of
 from hashee.training.method import register_method
 from hashee.training.objective import HiddenDistillation, LogitDistillation, TargetLoss, WeightedSum
 from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit, Lesson

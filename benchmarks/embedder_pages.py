@@ -41,7 +41,7 @@ def parts() -> dict[str, str]:
 def _quality(runs: list[Result]) -> Iterator[str]:
     """Yield the table of one model, by falling cost."""
     dense = next((run for run in runs if run["method"] == "dense"), None)
-    if dense is None:
+    if dense is None or len(runs) == 1:
         return
     told = f"{dense['limit']:,} texts, {dense['passes']:g} pass"
     queries = dense["quality"]["cranfield"]["queries"]

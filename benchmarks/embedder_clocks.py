@@ -336,6 +336,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dense", required=True, help="folder or Hub id of a SentenceTransformer")
     parser.add_argument("--fast", type=Path, required=True, help="folder that hashee speedup wrote")
+    parser.add_argument("--name", help="title of the result; default: the name of the dense folder")
     parser.add_argument("--peers", help="python of the environment with sentence-transformers' other backends")
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--rounds", type=int, default=5)
@@ -352,7 +353,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         options.work = options.work or Path(folder)
         options.work.mkdir(parents=True, exist_ok=True)
         rows = measure(options)
-    about = {"dense": Path(options.dense).name, "fast": options.fast.name, "threads": options.threads}
+    about = {"name": options.name or Path(options.dense).name, "threads": options.threads}
     about |= {"processor": processor(), "rounds": options.rounds}
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ def _clocks(run: Result) -> Iterator[str]:
     rows = {name: row for name, row in run["rows"].items() if "skipped" not in row}
     loads = [name for name in next(iter(rows.values())) if "," in name]
     first = next(iter(rows.values()))
-    yield f"**{run['dense']}**, {run['threads']} threads of an {run['processor']}"
+    yield f"**{run['name']}**, {run['threads']} threads of an {run['processor']}"
     yield ""
     yield "| | STS-B dev | " + " | ".join(loads) + " |"
     yield "|---|" + "---|" * (1 + len(loads))

@@ -14,7 +14,7 @@ from hashee.distillation.corpus import read_corpus
 from hashee.distillation.depth import depths_to_try, grouped, with_table
 from hashee.distillation.entry import run_speedup
 from hashee.distillation.settings import SpeedupSettings
-from hashee.errors import InputError, UnsupportedModel
+from hashee.errors import ImpossibleSpeedup, InputError, UnsupportedModel
 from hashee.families.layers import blocks_by_layer
 from hashee.hf.text_models import TextModel, as_text_model, open_text_model
 from small_tokenizer import make_tokenizer
@@ -91,5 +91,8 @@ def test_the_speed_up_is_over_the_whole_model_at_any_depth(
 def test_heads_that_read_one_state_get_more_layers_where_few_are_too_cheap(reranker: Path, tmp_path: Path) -> None:
     from tiny_text_models import make_pairs
 
-    result = run_speedup(reranker, make_pairs(12, 10), output=tmp_path / "fast", speedup=2.4, **QUICK)
-    assert result.report.counted == pytest.approx(2.4, rel=0.1)
+    pairs = make_pairs(12, 10)
+    with pytest.raises(ImpossibleSpeedup):
+        run_speedup(reranker, pairs, output=tmp_path / "too-cheap", speedup=6, depth=1, **QUICK)
+    result = run_speedup(reranker, pairs, output=tmp_path / "fast", speedup=6, **QUICK)
+    assert result.report.counted == pytest.approx(6, rel=0.2) and result.model.config.num_hidden_layers == 2

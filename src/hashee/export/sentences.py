@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from hashee.data.output_types import PlainPooling, pooling_told
 from hashee.engine.adapter import HeadLayers
 from hashee.errors import UnsupportedModel
 from hashee.export.graph import Graph
@@ -14,7 +15,6 @@ from hashee.export.packing import Packing
 
 OUTPUT = "sentence_embedding"
 """The name that sentence-transformers gives it."""
-MEAN, CLS = "mean", "cls"
 _SMALLEST_NORM = 1e-12
 """As torch.nn.functional.normalize has it."""
 
@@ -23,13 +23,13 @@ _SMALLEST_NORM = 1e-12
 class EmbeddingHead:
     """A pooling and the modules behind it."""
 
-    pooling: str
+    pooling: PlainPooling
     modules: tuple[nn.Module, ...]
 
     @property
     def reads_first(self) -> bool:
         """Whether it reads the states of the first positions alone."""
-        return self.pooling == CLS
+        return self.pooling is PlainPooling.CLS
 
     def output_width(self, width: int) -> int:
         """Return the width of embeddings of states of a width."""
@@ -71,20 +71,16 @@ def mean_of_rows(graph: Graph, rows: str, packing: Packing, width: int) -> str:
     return g.node("Div", g.sum(states, 1), g.node("Unsqueeze", g.node("Max", count, g.floats(1.0)), g.ints([1])))
 
 
-def _pooling_of(module: Any) -> str:
+def _pooling_of(module: Any) -> PlainPooling:
     """Return how a Pooling of sentence-transformers makes one vector of many."""
     config = module.get_config_dict()
-    mode = config.get("pooling_mode")
-    if mode is None:  # as older versions describe it
-        flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
-        mode = (
-            {"pooling_mode_mean_tokens": MEAN, "pooling_mode_cls_token": CLS}.get(flags[0])
-            if len(flags) == 1
-            else flags
+    pooling = pooling_told(config)
+    if pooling is None:
+        asked = config.get("pooling_mode", "of this model")
+        raise UnsupportedModel(
+            f"the pooling {asked} cannot be exported; {PlainPooling.MEAN} and {PlainPooling.CLS} can"
         )
-    if mode not in (MEAN, CLS):
-        raise UnsupportedModel(f"the pooling {mode} cannot be exported; {MEAN} and {CLS} can")
-    return str(mode)
+    return pooling
 
 
 def _normalized(graph: Graph, rows: str) -> str:

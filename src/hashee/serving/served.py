@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hashee.cost.macs import EncoderShape, executed_by_layer, paper_by_layer
+from hashee.data.output_types import pooling_told
 from hashee.data.texts import Text
 from hashee.data.tokenizing import TextTokenizer
 from hashee.errors import FATAL, HasheeError, InputError, UnsupportedModel, first_line
@@ -209,13 +210,8 @@ def pooling_of(settings: ModelSettings) -> str:
         said = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path} is damaged ({first_line(error)}); copy it again, or say --pooling") from None
-    if isinstance(said, dict):
-        # One word in new folders, a flag for each way in old ones.
-        ways = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-        found = [way for way, flag in ways.items() if said.get("pooling_mode") == way or said.get(flag) is True]
-        others = [flag for flag, on in said.items() if flag.startswith("pooling_mode_") and on is True]
-        if len(found) == 1 and len(others) <= 1:
-            return found[0]
+    if isinstance(said, dict) and (pooling := pooling_told(said)) is not None:
+        return str(pooling)
     raise UnsupportedModel(f"{path} asks for a pooling that is not covered; say --pooling {' or '.join(POOLINGS)}")
 
 

@@ -26,7 +26,12 @@ AT_OWN_COST = {
     "hash-rand-cons": "random",
     "hash-rand-incons": "random",
 }
-SOLVED = {"hash-frequency-solved": "frequency", "hash-importance-1": "importance", "hash-importance": "importance"}
+SOLVED = {
+    "hash-frequency-solved": "frequency",
+    "hash-importance-1": "importance",
+    "hash-importance": "importance",
+    "hash-depth": "importance",
+}
 SPEEDUP = 2.5
 BEYOND_LAYER_1 = 5.0
 """A speed-up that is out of reach if every token passes layer 1."""

@@ -1,5 +1,6 @@
 """Tables that a fit makes: for a speed-up, from before layer 1 where it must be, and by importance in one call."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,14 @@ def test_importance_is_measured_once_for_each_dense_model(
     (fitted.folder / "dense" / "importance-loss" / "importance.json").write_text("{")
     fit(output=tmp_path / "again", speedup=2.0, epochs=1, **(shared | {"task": make_data(train=64)}))
     assert len(measured) == 3
+
+
+def test_importance_in_bfloat16_is_near_that_in_float32_and_kept_apart(
+    backbone: Path, dense: Any, tmp_path: Path
+) -> None:
+    settings = FitSettings(task=make_data(), backbone=str(backbone), output=Path("unused"))
+    of = Fit(settings, make_data(), current_processes())
+    inputs = TableInputs(of.data, of.train, of.dev, of.backbone, tmp_path)
+    exact, mixed = (replace(inputs, bf16=bf16).importance("loss", dense).absolute for bf16 in (False, True))
+    assert not np.array_equal(exact, mixed), "what was measured in float32 does not serve for bfloat16"
+    assert np.abs(exact - mixed).sum() < 0.05 * exact.sum()

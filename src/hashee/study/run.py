@@ -198,7 +198,7 @@ class _Measured:
 def _seconds(choice: Choice) -> float:
     dense = choice.dense
     shared = dense.record.seconds if dense is not None and dense.record is not None else 0.0
-    return shared + sum(candidate.record.seconds + candidate.table_seconds for candidate in choice.candidates)
+    return shared + sum(each.record.seconds + each.table_seconds + each.start_seconds for each in choice.candidates)
 
 
 def _drop_models(work: Path) -> None:

@@ -66,6 +66,8 @@ class Candidate:
     table_seconds: float
     passes: float | None = None
     """Over the training examples, in all stages on the way to it; None where it started from a model that was given."""
+    start_seconds: float = 0.0
+    """That the model took which it starts from, if that is not the dense model of all candidates."""
 
     @property
     def score(self) -> float:
@@ -74,13 +76,24 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Converted:
-    """A model with a table before it is trained, and what it is trained for."""
+class WithTable:
+    """A model with a table before it is trained."""
 
     model: Any
     table: ExitTable
     seconds: float
     """That making the table took."""
+
+    @property
+    def depends(self) -> dict[str, Any]:
+        """What a model that is trained from it depends on."""
+        return {"table": self.table.fingerprint}
+
+
+@dataclass(frozen=True)
+class Converted(WithTable):
+    """A model with a table before it is trained, and what it is trained for."""
+
     lesson: "Lesson"
 
 
@@ -275,16 +288,19 @@ class Fit:
         return None if dense.passes is None else dense.passes + self.recipe.epochs
 
     def converted(self, hash: str, dense: Dense | None, folder: Path, teacher: Any = None) -> Converted:
+        """Make a table, kept in a folder, and a model with it, and say what the model is to learn."""
+        made = self.with_table(hash, dense, folder)
+        if teacher is None and dense is not None and self.settings.distillation:
+            teacher = dense.packed()
+        lesson = self.lesson(teacher, first_only=bool(made.model.hashed_encoder.reads_first_row))
+        return Converted(made.model, made.table, made.seconds, replace(lesson, depends=made.depends | lesson.depends))
+
+    def with_table(self, hash: str, dense: Dense | None, folder: Path) -> WithTable:
         """Make a table, kept in a folder, and a model with it that starts from the dense one or the backbone."""
         start = dense.backbone if dense is not None and self.settings.warm_start else self.backbone
         model = start.load(self.settings.seed)
         table, seconds = self._table(hash, folder / "table", dense, model)
-        hashed = convert(model, table, self.backbone.tokenizer)
-        if teacher is None and dense is not None and self.settings.distillation:
-            teacher = dense.packed()
-        lesson = self.lesson(teacher, first_only=bool(hashed.hashed_encoder.reads_first_row))
-        lesson = replace(lesson, depends={"table": table.fingerprint} | lesson.depends)
-        return Converted(hashed, table, seconds, lesson)
+        return WithTable(convert(model, table, self.backbone.tokenizer), table, seconds)
 
     def lesson(self, teacher: Any, first_only: bool) -> Lesson:
         """Return what models are trained for: the labels, and as the settings say the outputs of a teacher.
@@ -328,7 +344,7 @@ class Fit:
         return ExitTable.load(folder), seconds
 
     def _table_inputs(self, cache: Path | None = None) -> TableInputs:
-        return TableInputs(self.data, self.train, self.dev, self.backbone, cache)
+        return TableInputs(self.data, self.train, self.dev, self.backbone, cache, self.settings.bf16)
 
     def teacher(self, model: Any, objective: Objective) -> tuple[Teacher, str]:
         """Return a packed model as a teacher, with the outputs that an objective needs, and a fingerprint of it."""

@@ -52,18 +52,22 @@ class TableInputs:
     backbone: Backbone
     cache: Path | None = None
     """Folder, the dense model's, for importance that was measured on it, which other tables reuse."""
+    bf16: bool = False
+    """Measure importance in bfloat16 mixed precision, as models are trained: states stay in float32."""
 
     def importance(self, signal: str, dense: Any) -> Importance:
         """Return the importance of updates to a dense model, from the cache if it is of these weights and examples."""
         folder = None if self.cache is None else self.cache / f"importance-{signal}"
         key = {"weights": weights_fingerprint(dense), "data": self.data.fingerprint, "most": _MEASURED, "parts": PARTS}
-        fingerprint = sha256_of_json(key | {"tokens": int(self.train.lengths.sum())})
+        key |= {"tokens": int(self.train.lengths.sum())} | ({"bf16": True} if self.bf16 else {})
+        fingerprint = sha256_of_json(key)
         if folder is not None and (read_json(folder / _MADE) or {}).get("fingerprint") == fingerprint:
             with suppress(TableError):  # damaged: measure again
                 return Importance.load(folder)
         measure = measure_movement if signal in list(Movement) else measure_importance
         options = {"by" if signal in list(Movement) else "signal": signal, "tokenizer": self.backbone.tokenizer}
-        found: Importance = measure(dense, _batches(self, dense), progress=False, **options)
+        with torch.autocast(dense.device.type, torch.bfloat16, enabled=self.bf16):
+            found: Importance = measure(dense, _batches(self, dense), progress=False, **options)
         if folder is not None:
             with suppress(OSError):  # a model that was given may lie where nothing can be written
                 folder.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,7 @@ NAMES = {
     "hash-frequency-solved": "frequency, solved for the cost",
     "hash-importance-1": "importance, exits from 1",
     "hash-importance": "**importance, exits from 0**",
+    "hash-depth": "**importance, with fewer layers**",
     "hash-x-exit": "**hash x exit**",
 }
 

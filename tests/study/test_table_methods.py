@@ -12,12 +12,13 @@ from hashee.data.task import Kind
 from hashee.errors import HasheeError, ImpossibleSpeedup
 from hashee.hf.flops import costs_of
 from hashee.study.methods import METHODS
+from hashee.study.methods.hash_depth import depth_for
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.hash_exits import OWN_COST
 from hashee.training.method import Choice
 from hashee.training.processes import current_processes
-from hashee.training.settings import FitSettings
-from hashee.training.stages import Fit
+from hashee.training.settings import TAUGHT, FitSettings
+from hashee.training.stages import Fit, Lesson
 
 AT_OWN_COST = {
     "hash-frequency": "frequency",
@@ -102,6 +103,41 @@ def test_speedups_that_no_table_reaches_are_left_out(trained: dict[str, Choice])
     assert candidate.table is not None and candidate.table.parameters["speedup"] == SPEEDUP
     with pytest.raises(ImpossibleSpeedup):
         replace(method, speedups=(BEYOND_LAYER_1,)).train(fit)
+
+
+def test_fewer_layers_are_kept_for_higher_speedups_over_the_whole_backbone(trained: dict[str, Choice]) -> None:
+    fit = trained["hash-depth"].fit.with_settings(speedup=None)
+    choice = replace(METHODS["hash-depth"], speedups=(2.0, 6.0, 8.0)).train(fit)
+    assert [each.table.num_layers for each in choice.candidates if each.table is not None] == [4, 2, 2]
+    ids = [row.tolist() for row in fit.dev.ids]
+    for candidate in choice.candidates[:2]:
+        model = METHODS["hash-depth"].open(candidate.folder)
+        whole = costs_of(fit.backbone.load().config, model.exit_table.never(81, 4), ids, reads_first_row=False)
+        spent = costs_of(model.config, model.exit_table, ids, bool(model.hashed_encoder.reads_first_row))
+        assert model.exit_table.parameters["speedup"] == float(candidate.hash[:-1])
+        assert whole.paper.sum() / spent.executed.sum() == pytest.approx(float(candidate.hash[:-1]), rel=0.1)
+    # The dense model of two layers serves both speed-ups, and its seconds are counted once; that of four is shared.
+    assert [each.start_seconds > 0 for each in choice.candidates] == [False, True, False]
+    assert {each.passes for each in choice.candidates} == {2.0}
+
+
+def test_depths_that_are_cheaper_than_asked_without_exits_are_passed_over() -> None:
+    assert depth_for(4.0, {1: 9.0, 2: 3.9, 3: 2.0, 4: 1.1}) == 2
+    assert depth_for(4.0, {1: 9.0, 2: 4.1, 3: 2.0, 4: 1.1}) == 3
+    assert depth_for(1.5, {1: 4.0, 2: 1.0}) == depth_for(1.0, {1: 4.0, 2: 1.0}) == 2
+
+
+def test_the_best_dense_model_teaches_at_every_depth(
+    trained: dict[str, Choice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lessons: list[Lesson] = []
+    lesson = Fit.lesson
+    monkeypatch.setattr(Fit, "lesson", lambda self, *given, **o: lessons.append(lesson(self, *given, **o)) or lessons[-1])
+    data = make_data(recipe=replace(RECIPE, epochs=1.0))
+    fit = Fit(replace(trained["hash-depth"].fit.settings, output=tmp_path, task=data), data, current_processes())
+    METHODS["hash-depth"].train(fit.with_settings(speedup=BEYOND_LAYER_1))
+    taught = [each for each in lessons if each.teacher is not None]
+    assert len(taught) == 1 and taught[0].depends["distill"] == [TAUGHT, 2.0]
 
 
 def test_mutual_information_needs_a_label_for_each_text() -> None:

@@ -26,7 +26,7 @@ OUTPUT = Path("results/study")
 CLOCKS, FLOPS, DIFFICULTY = "clocks.json", "flops.json", "difficulty"
 """Files, and a folder, in the folder of results that are not of one run."""
 KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep models too, which `study clock` times.")]
-TIMED = ("first-layers", "fastbert", "pabee", "deebert", "hash-importance", "hash-x-exit")
+TIMED = ("first-layers", "fastbert", "pabee", "deebert", "hash-importance", "hash-depth", "hash-x-exit")
 """Methods that `clock` times unless told otherwise; the dense baselines are always among them."""
 Results = Annotated[Path, typer.Option(help="Folder of result files.")]
 

@@ -1,6 +1,7 @@
 """Depth and exit table solved together: layers that are cut off pay for tokens that stay longer in those that are left."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +9,7 @@ from hashee.data import Task
 from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.tables import COSTS, HashTable, for_each_speedup
 from hashee.study.refusals import refuse_writing
+from hashee.training.hash_exits import truncation_speedups
 from hashee.training.method import register_method
 from hashee.training.settings import TAUGHT
 from hashee.training.stages import WORK, Candidate, Choice, Fit
@@ -16,9 +18,15 @@ DEEPER = 2.0
 """Times as many layers as would reach a speed-up without exits."""
 
 
-def depth_for(speedup: float, layers: int) -> int:
-    """Return how many of a backbone's layers are kept for an executed speed-up."""
-    return min(layers, math.ceil(DEEPER * layers / speedup))
+def depth_for(speedup: float, truncated: Mapping[int, float]) -> int:
+    """Return how many of a backbone's first layers are kept for an executed speed-up.
+
+    truncated: how many times cheaper the model is at each depth, without exits.
+    """
+    layers = max(truncated)
+    depth = min(layers, math.ceil(DEEPER * layers / speedup))
+    # A head that reads one state can make so few layers cheaper than asked even if no token exits.
+    return next((each for each in range(depth, layers) if truncated[each] < speedup), layers)
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,10 @@ class HashDepth(HashTable):
         """Fine-tune a dense model of each depth; from it, a model with a table, which follows the dense model."""
         taught = fit.with_settings(distill=fit.settings.distill or TAUGHT)
         dense, teacher = fit.dense(), best_dense(fit)
-        fits = {fit.backbone.layers: taught}
+        fits, truncated = {fit.backbone.layers: taught}, truncation_speedups(fit, dense)
 
         def at_cost(speedup: float) -> Candidate:
-            depth = depth_for(speedup, fit.backbone.layers)
+            depth = depth_for(speedup, truncated)
             counted = depth in fits
             fits.setdefault(depth, taught.at_depth(depth))
             found, seconds = self.at_depth(taught, fits[depth], speedup, teacher)

@@ -170,6 +170,15 @@ def test_elue_warns_of_results_that_cannot_be_compared() -> None:
     assert "sst2: passes over train differ, 3 to 6" in notes
 
 
+def test_results_by_different_recipes_are_told_apart_by_backbone() -> None:
+    slow, fast = {"epochs": 1.0, "bf16": True}, {"epochs": 2.0, "bf16": True, "learning_rate": 1e-4}
+    runs = [result("dense", point(1.0, 0.9, 0.9), settings=slow), result("pabee", point(2.0, 0.8, 0.8), settings=fast)]
+    told = "sst2: the runs with minilm did not all train by the same recipe (not the same learning_rate)"
+    assert told in TABLES["quality-at-cost"](runs, OPTIONS).notes
+    other = [runs[0], replace(runs[1], backbone="gte-small")]
+    assert not any("recipe" in note for note in TABLES["quality-at-cost"](other, OPTIONS).notes)
+
+
 def test_without_results_the_papers_values_are_shown() -> None:
     table = TABLES["elue"]([], OPTIONS)
     assert len([row for row in table.rows if str(row[0]).startswith("  paper: ")]) == len(paper.SYSTEMS)

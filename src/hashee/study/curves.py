@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from statistics import mean, stdev
 from typing import Literal
 
+from hashee.data import Recipe
 from hashee.data.elue import Point, elue_score, mflops_per_text
 from hashee.errors import InputError
 from hashee.study.results import OperatingPoint, RunResult
@@ -186,8 +187,19 @@ def notes_on_data(results: Iterable[RunResult]) -> list[str]:
         passes = sorted({result.passes for result in own})
         if len(passes) > 1:
             notes.append(f"{task}: passes over train differ, {passes[0]:g} to {passes[-1]:g}")
+        notes += [
+            f"{task}: the runs with {backbone} did not all train by the same recipe (not the same {', '.join(names)})"
+            for backbone in dict.fromkeys(result.backbone for result in own)
+            if (names := recipe_differences([result for result in own if result.backbone == backbone]))
+        ]
         if split_of(own) == "dev":
             notes.append(f"{task}: runs without a labelled test set are shown on dev")
         for note in dict.fromkeys(note for result in own for note in result.data.get("notes", ())):
             notes.append(f"{task}: {note}")
     return notes
+
+
+def recipe_differences(results: Sequence[RunResult]) -> list[str]:
+    """Return the fields of the recipe that runs were not all given alike; passes are told apart from it."""
+    names = [field.name for field in fields(Recipe) if field.name != "epochs"]
+    return [name for name in names if len({result.settings.get(name) for result in results}) > 1]

@@ -50,6 +50,7 @@ NAMES = {
     "hash-importance": "**importance, exits from 0**",
     "hash-depth": "**importance, with fewer layers**",
     "hash-x-exit": "**hash x exit**",
+    "hash-depth-x-exit": "**hash x exit, with fewer layers**",
 }
 
 

@@ -24,8 +24,8 @@ from hashee.training.settings import FitSettings
 from hashee.training.stages import Fit
 from hashee.training.trainer import StepTrainer
 
-METHODS_WITH_EXITS = ("berxit", "deebert", "fastbert", "hash-x-exit", "pabee")
-FULL_DEPTH = {"berxit": 1.01, "deebert": 0.0, "fastbert": 0.0, "hash-x-exit": 1.01, "pabee": 4.0}
+METHODS_WITH_EXITS = ("berxit", "deebert", "fastbert", "hash-depth-x-exit", "hash-x-exit", "pabee")
+FULL_DEPTH = {"berxit": 1.01, "deebert": 0.0, "fastbert": 0.0, "hash-depth-x-exit": 1.01, "hash-x-exit": 1.01, "pabee": 4.0}
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,10 @@ def test_nobody_leaves_early_at_full_depth(name: str, trained: dict[str, tuple[M
     np.testing.assert_allclose(np.stack(found.logits), expected.numpy(), atol=1e-5)
 
 
-def test_without_leaving_hash_x_exit_is_hashee(trained: dict[str, tuple[Method, Choice]]) -> None:
-    method, model, fit = opened(trained, "hash-x-exit")
-    hashed = load(trained["hash-x-exit"][1].best.folder)
+@pytest.mark.parametrize("name", ["hash-x-exit", "hash-depth-x-exit"])
+def test_without_leaving_hash_x_exit_is_hashee(name: str, trained: dict[str, tuple[Method, Choice]]) -> None:
+    method, model, fit = opened(trained, name)
+    hashed = load(trained[name][1].best.folder)
     assert hashed.exit_table.method == "importance" and len(set(hashed.exit_table.exit_layers.tolist())) > 1
     found = method.predict(model, fit.dev, fit.processes, 1.01)
     with torch.no_grad():
@@ -94,7 +95,7 @@ def test_deebert_leaves_the_dense_model_as_it_is(trained: dict[str, tuple[Method
         torch.testing.assert_close(dict(model.model.named_parameters())[name], parameter)
 
 
-@pytest.mark.parametrize("name", ["deebert", "fastbert", "hash-x-exit"])
+@pytest.mark.parametrize("name", ["deebert", "fastbert", "hash-depth-x-exit", "hash-x-exit"])
 def test_what_needs_a_distribution_refuses_scores(name: str) -> None:
     refusal = METHODS[name].refusal(make_data(Kind.SCORE).task)
     assert refusal is not None and "regression" in refusal
@@ -111,6 +112,20 @@ def test_scores_are_learned_too(name: str, backbone: Path, tmp_path: Path) -> No
     knobs = method.knobs(model)
     costs = [each.costs.executed.mean() for each in method.sweep(model, fit.dev, fit.processes, knobs)]
     assert costs[-1] < costs[0]
+
+
+def test_classifiers_that_follow_leave_the_model_of_hash_depth_as_it_is(
+    trained: dict[str, tuple[Method, Choice]], tmp_path: Path
+) -> None:
+    _, choice = trained["hash-depth-x-exit"]
+    model = load(choice.best.folder)
+    exits = MultiExitModel(model, new_classifiers(model, model.exit_table.num_layers - 1), moves_states=False).train()
+    outputs = exits(**choice.fit.dev.inputs(range(4))).exits
+    outputs[0].logits.sum().backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert any(parameter.grad is not None for parameter in exits.classifiers[0].parameters())
+    outputs[-1].logits.sum().backward()
+    assert any(parameter.grad is not None for parameter in model.hashed_encoder.parameters())
 
 
 # --- objectives ---------------------------------------------------------------------------------------------

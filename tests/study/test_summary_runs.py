@@ -92,7 +92,7 @@ def test_fewer_encoder_layers_leave_the_decoder_as_it_is(results: dict[str, RunR
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_other_methods_say_that_they_do_not_apply(name: str) -> None:
     refusal = METHODS[name].refusal(data().task)
-    others = ("hash-depth", "hash-mi", "hash-x-exit")
+    others = ("hash-depth", "hash-depth-x-exit", "hash-mi", "hash-x-exit")
     applies = name in WRITERS or (name.startswith("hash-") and name not in others)
     assert (refusal is None) == applies
     assert refusal is None or ("tiny-summaries" in refusal and "\n" not in refusal)

@@ -12,7 +12,7 @@ from hashee.data.task import Kind
 from hashee.errors import HasheeError, ImpossibleSpeedup
 from hashee.hf.flops import costs_of
 from hashee.study.methods import METHODS
-from hashee.study.methods.hash_depth import depth_for
+from hashee.study.methods.hash_depth import depths_for
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.hash_exits import OWN_COST
 from hashee.training.method import Choice
@@ -51,11 +51,12 @@ def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 @pytest.mark.parametrize("name", [*AT_OWN_COST, *SOLVED])
 def test_every_method_has_its_table_and_the_same_passes(name: str, trained: dict[str, Choice]) -> None:
-    (candidate,) = trained[name].candidates
-    model = METHODS[name].open(candidate.folder)
-    assert candidate.passes == 2.0
-    assert candidate.table is not None and candidate.table.method == (AT_OWN_COST | SOLVED)[name]
-    assert list(METHODS[name].knobs(model)) == [OWN_COST if name in AT_OWN_COST else SPEEDUP]
+    for candidate in trained[name].candidates:
+        model = METHODS[name].open(candidate.folder)
+        assert candidate.passes == 2.0
+        assert candidate.table is not None and candidate.table.method == (AT_OWN_COST | SOLVED)[name]
+        assert list(METHODS[name].knobs(model)) == [OWN_COST if name in AT_OWN_COST else SPEEDUP]
+    assert len(trained[name].candidates) == 1, "at this speed-up all depths that are tried are the whole backbone"
 
 
 @pytest.mark.parametrize("name", AT_OWN_COST)
@@ -105,26 +106,30 @@ def test_speedups_that_no_table_reaches_are_left_out(trained: dict[str, Choice])
         replace(method, speedups=(BEYOND_LAYER_1,)).train(fit)
 
 
-def test_fewer_layers_are_kept_for_higher_speedups_over_the_whole_backbone(trained: dict[str, Choice]) -> None:
+def test_fewer_layers_are_tried_for_higher_speedups_over_the_whole_backbone(trained: dict[str, Choice]) -> None:
     fit = trained["hash-depth"].fit.with_settings(speedup=None)
     choice = replace(METHODS["hash-depth"], speedups=(2.0, 6.0, 8.0)).train(fit)
-    assert [each.table.num_layers for each in choice.candidates if each.table is not None] == [4, 2, 2]
+    names = [candidate.hash for candidate in choice.candidates]
+    assert names == ["2x, 4 layers", "6x, 2 layers", "8x, 2 layers"]
     ids = [row.tolist() for row in fit.dev.ids]
-    for candidate in choice.candidates[:2]:
-        model = METHODS["hash-depth"].open(candidate.folder)
+    for name, candidate in zip(names, choice.candidates, strict=True):
+        model, speedup = METHODS["hash-depth"].open(candidate.folder), float(name.split("x")[0])
         whole = costs_of(fit.backbone.load().config, model.exit_table.never(81, 4), ids, reads_first_row=False)
         spent = costs_of(model.config, model.exit_table, ids, bool(model.hashed_encoder.reads_first_row))
-        assert model.exit_table.parameters["speedup"] == float(candidate.hash[:-1])
-        assert whole.paper.sum() / spent.executed.sum() == pytest.approx(float(candidate.hash[:-1]), rel=0.1)
+        assert name.endswith(f"{model.exit_table.num_layers} layers")
+        assert model.exit_table.parameters["speedup"] == speedup
+        assert whole.paper.sum() / spent.executed.sum() == pytest.approx(speedup, rel=0.1)
     # The dense model of two layers serves both speed-ups, and its seconds are counted once; that of four is shared.
     assert [each.start_seconds > 0 for each in choice.candidates] == [False, True, False]
     assert {each.passes for each in choice.candidates} == {2.0}
 
 
-def test_depths_that_are_cheaper_than_asked_without_exits_are_passed_over() -> None:
-    assert depth_for(4.0, {1: 9.0, 2: 3.9, 3: 2.0, 4: 1.1}) == 2
-    assert depth_for(4.0, {1: 9.0, 2: 4.1, 3: 2.0, 4: 1.1}) == 3
-    assert depth_for(1.5, {1: 4.0, 2: 1.0}) == depth_for(1.0, {1: 4.0, 2: 1.0}) == 2
+def test_depths_are_two_and_three_times_those_without_exits_unless_these_are_cheaper() -> None:
+    by_layers = {layers: 12 / layers for layers in range(1, 13)}
+    assert [depths_for(speedup, by_layers) for speedup in (1.5, 2.0, 3.0, 4.0, 6.0, 10.0)] == [
+        [12], [12], [8, 12], [6, 9], [4, 6], [3, 4]
+    ]  # fmt: skip
+    assert depths_for(4.0, {1: 9.0, 2: 4.1, 3: 2.0, 4: 1.1}) == [3]
 
 
 def test_the_best_dense_model_teaches_at_every_depth(

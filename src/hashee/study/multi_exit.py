@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +102,22 @@ class MultiExitModel(ModelAround):
     """A sequence classifier whose internal classifiers answer after every layer; the last is the model's own head."""
 
     def __init__(
-        self, model: Any, classifiers: nn.ModuleList, certainty: nn.Linear | None = None, tolerance: float | None = None
+        self,
+        model: Any,
+        classifiers: nn.ModuleList,
+        certainty: nn.Linear | None = None,
+        tolerance: float | None = None,
+        moves_states: bool = True,
     ) -> None:
         """Put classifiers on a model for sequences with a table, `ExitTable.never` for one without token exits.
 
         classifiers: one for each layer but the last, or for all of them where the model's own head is not used.
-        tolerance: for scores, how far predictions may differ and still count as the same.
+        tolerance: for scores, how far predictions may differ and still count as the same. moves_states: in training,
+        whether what internal classifiers learn changes the encoder as well.
         """
         super().__init__(model)
         self.tolerance = tolerance
+        self.moves_states = moves_states
         self.classifiers = classifiers
         self.certainty = certainty
         if len(classifiers) not in (self.layers - 1, self.layers):
@@ -141,7 +148,8 @@ class MultiExitModel(ModelAround):
         if layer > len(self.classifiers):
             logits = apply_head(head_of(self.model), state.first(), head_dropout(self.config) if self.training else 0.0)
         else:
-            logits = self.classifiers[layer - 1](state)
+            read = state if self.moves_states else replace(state, hidden=state.hidden.detach())
+            logits = self.classifiers[layer - 1](read)
         certainty = None
         if self.certainty is not None:
             # After the last layer, of which the head may read the first rows alone, everyone leaves.

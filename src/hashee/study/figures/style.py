@@ -65,6 +65,7 @@ LOOKS = {
     "hash-importance-1": Look("hash, importance, from layer 1", "#0072B2", "v", _DASHED, ours=True),
     "hash-importance": Look("hash, importance", "#0072B2", "o", "-", ours=True),
     "hash-depth": Look("hash, importance, fewer layers", "#0072B2", "D", "-", ours=True),
+    "hash-depth-x-exit": Look("hash x exit, fewer layers", "#7B3294", "X", "-", ours=True),
     "hash-x-exit": Look("hash x exit", "#7B3294", "P", "-", ours=True),
 }
 _OTHERS = (("#8A6D00", "8"), ("#332288", "d"), ("#117733", "H"), ("#882255", ">"))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 from hashee.data import Task
 from hashee.study.methods.first_layers import best_dense
@@ -12,21 +12,73 @@ from hashee.study.refusals import refuse_writing
 from hashee.training.hash_exits import truncation_speedups
 from hashee.training.method import register_method
 from hashee.training.settings import TAUGHT
-from hashee.training.stages import WORK, Candidate, Choice, Fit
+from hashee.training.stage import StageRecord
+from hashee.training.stages import WORK, Candidate, Choice, Converted, Fit
+from hashee.training.trainer import TrainingJob
 
-DEEPER = 2.0
-"""Times as many layers as would reach a speed-up without exits."""
+DEEPER = (2.0, 3.0)
+"""Times as many layers as would reach a speed-up without exits; all are tried, and dev tells which is better."""
 
 
-def depth_for(speedup: float, truncated: Mapping[int, float]) -> int:
-    """Return how many of a backbone's first layers are kept for an executed speed-up.
+def depths_for(speedup: float, truncated: Mapping[int, float]) -> list[int]:
+    """Return how many of a backbone's first layers are tried for an executed speed-up, fewest first.
 
     truncated: how many times cheaper the model is at each depth, without exits.
     """
     layers = max(truncated)
-    depth = min(layers, math.ceil(DEEPER * layers / speedup))
-    # A head that reads one state can make so few layers cheaper than asked even if no token exits.
-    return next((each for each in range(depth, layers) if truncated[each] < speedup), layers)
+
+    def depth(deeper: float) -> int:
+        fewest = min(layers, math.ceil(deeper * layers / speedup))
+        # A head that reads one state can make so few layers cheaper than asked even if no token exits.
+        return next((each for each in range(fewest, layers) if truncated[each] < speedup), layers)
+
+    return sorted({depth(deeper) for deeper in DEEPER})
+
+
+@dataclass(frozen=True)
+class Shallow(Converted):
+    """A model of some layers with a table, before it is trained, and what it takes."""
+
+    passes: float | None
+    """After its own."""
+    start_seconds: float
+    """That the dense model of its depth took, if it was trained for this model alone."""
+
+    def candidate(self, name: str, folder: Path, record: StageRecord) -> Candidate:
+        """Return the trained model as a candidate."""
+        return Candidate(name, folder, self.table, record, self.seconds, self.passes, self.start_seconds)
+
+
+class Depths:
+    """The depths of one fit: a dense model of each, and the best dense model, which teaches at all of them."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit.with_settings(distill=fit.settings.distill or TAUGHT)
+        self.dense = fit.dense()
+        self.teacher = best_dense(fit)
+        self.truncated = truncation_speedups(fit, self.dense)
+        self._fits = {fit.backbone.layers: self.fit}
+
+    def for_speedup(self, speedup: float) -> list[int]:
+        """Return the depths that are tried for a speed-up, fewest layers first."""
+        return depths_for(speedup, self.truncated)
+
+    def model(self, speedup: float, depth: int, folder: Path) -> Shallow:
+        """Return a model of a depth whose table by importance is solved for a speed-up over the whole backbone."""
+        is_new = depth not in self._fits
+        shallow = self._fits.setdefault(depth, self.fit.at_depth(depth))
+        dense = shallow.dense()
+        asked = shallow.with_settings(speedup=speedup, min_exit=0, hash="importance", table=None)
+        made = asked.with_table("importance", dense, folder)
+        # What the teacher says is the same at all depths, so the fit of all layers keeps it.
+        lesson = self.fit.lesson(self.teacher, first_only=bool(made.model.hashed_encoder.reads_first_row))
+        lesson = replace(lesson, depends=made.depends | lesson.depends)
+        seconds = dense.record.seconds if is_new and dense.record is not None else 0.0
+        return Shallow(made.model, made.table, made.seconds, lesson, self.fit.passes_after(dense), seconds)
+
+    def job(self, title: str, made: Shallow) -> TrainingJob:
+        """Return the training of a model."""
+        return self.fit.job(title, made.model, made.lesson)
 
 
 @dataclass(frozen=True)
@@ -43,36 +95,21 @@ class HashDepth(HashTable):
         return refuse_writing(self.name, task)
 
     def train(self, fit: Fit) -> Choice:
-        """Fine-tune a dense model of each depth; from it, a model with a table, which follows the dense model."""
-        taught = fit.with_settings(distill=fit.settings.distill or TAUGHT)
-        dense, teacher = fit.dense(), best_dense(fit)
-        fits, truncated = {fit.backbone.layers: taught}, truncation_speedups(fit, dense)
+        """Fine-tune a dense model of each depth; from it, models with tables, which follow the best dense model."""
+        depths = Depths(fit)
 
-        def at_cost(speedup: float) -> Candidate:
-            depth = depth_for(speedup, truncated)
-            counted = depth in fits
-            fits.setdefault(depth, taught.at_depth(depth))
-            found, seconds = self.at_depth(taught, fits[depth], speedup, teacher)
-            return found if counted else replace(found, start_seconds=seconds)
+        def at_cost(speedup: float) -> list[Candidate]:
+            return [self._at(depths, speedup, depth) for depth in depths.for_speedup(speedup)]
 
-        return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=dense)
+        return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=depths.dense)
 
-    def at_depth(self, fit: Fit, shallow: Fit, speedup: float, teacher: Any) -> tuple[Candidate, float]:
-        """Train a model whose table is solved for a speed-up over the whole backbone.
-
-        fit: of all layers; shallow: of those that are kept. Returns also the seconds that their dense model took.
-        """
-        folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
-        own = shallow.with_settings(speedup=speedup, min_exit=self.min_exit, hash=self.hash, table=None)
-        dense = own.dense()
-        made = own.with_table(self.hash, dense, folder)
-        # What the teacher says is the same at all depths, so the fit of all layers keeps it.
-        lesson = fit.lesson(teacher, first_only=bool(made.model.hashed_encoder.reads_first_row))
-        lesson = replace(lesson, depends=made.depends | lesson.depends)
-        title = f"{self.name} {speedup:g}x, {made.table.num_layers} layers"
-        record = fit.train_into(folder, fit.job(title, made.model, lesson), lesson.depends)
-        found = Candidate(f"{speedup:g}x", folder, made.table, record, made.seconds, fit.passes_after(dense))
-        return found, 0.0 if dense.record is None else dense.record.seconds
+    def _at(self, depths: Depths, speedup: float, depth: int) -> Candidate:
+        """Train a model for a speed-up at a depth."""
+        name = f"{speedup:g}x, {depth} layers"
+        folder = depths.fit.folder / WORK / f"{self.name}-{speedup:g}x-{depth}"
+        made = depths.model(speedup, depth, folder)
+        job = depths.job(f"{self.name} {name}", made)
+        return made.candidate(name, folder, depths.fit.train_into(folder, job, made.lesson.depends))
 
 
 register_method(HashDepth())

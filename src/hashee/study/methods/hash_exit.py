@@ -28,7 +28,7 @@ class HashExit(EarlyExit):
         dense = fit.dense()
         teacher = best_dense(fit) if fit.settings.distillation else None
 
-        def at_speedup(speedup: float) -> Candidate:
+        def at_speedup(speedup: float) -> list[Candidate]:
             folder = fit.folder / WORK / f"{self.name}-{speedup:g}x"
             at_cost = fit.with_settings(speedup=speedup, min_exit=0)
             hashed = at_cost.converted("importance", dense, folder, teacher)
@@ -37,7 +37,7 @@ class HashExit(EarlyExit):
             job = at_cost.job(f"{self.name} {speedup:g}x", exits, lesson)
             record = at_cost.train_into(folder, judged_by_exits(fit, job), lesson.depends)
             passes = fit.passes_after(dense)
-            return Candidate(f"{speedup:g}x", folder, hashed.table, record, hashed.seconds, passes)
+            return [Candidate(f"{speedup:g}x", folder, hashed.table, record, hashed.seconds, passes)]
 
         return Choice(fit, for_each_speedup(fit, SPEEDUPS, at_speedup), dense=dense)
 

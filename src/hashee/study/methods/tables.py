@@ -25,8 +25,10 @@ OTHER_SEED = 1000
 """What is added to the seed of a random table for the one that takes its place after training."""
 
 
-def for_each_speedup(fit: Fit, speedups: Sequence[float], train: Callable[[float], Candidate]) -> list[Candidate]:
-    """Train a model for each speed-up, or for the one in the settings; those that no table reaches are left out.
+def for_each_speedup(
+    fit: Fit, speedups: Sequence[float], train: Callable[[float], Sequence[Candidate]]
+) -> list[Candidate]:
+    """Train models for each speed-up, or for the one in the settings; those that no table reaches are left out.
 
     Special tokens and tokens that the corpus never showed stay to the last layer, which on some tasks costs more than a
     high speed-up leaves. If nothing is left, the last refusal is raised.
@@ -35,7 +37,7 @@ def for_each_speedup(fit: Fit, speedups: Sequence[float], train: Callable[[float
     candidates, refused = [], None
     for speedup in asked:
         try:
-            candidates.append(train(speedup))
+            candidates += train(speedup)
         except ImpossibleSpeedup as error:
             refused = error
     if refused is not None and not candidates:
@@ -70,10 +72,10 @@ class HashTable:
         dense = fit.dense()
         teacher = best_dense(fit) if fit.settings.distillation else None
 
-        def at_cost(speedup: float) -> Candidate:
+        def at_cost(speedup: float) -> list[Candidate]:
             asked = None if speedup == OWN_COST else speedup
             own = fit.with_settings(speedup=asked, min_exit=self.min_exit, hash=self.hash, table=None)
-            return self.fitted(own, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x", teacher)
+            return [self.fitted(own, dense, fit.folder / WORK / f"{self.name}-{speedup:g}x", teacher)]
 
         return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=dense)
 

@@ -6,7 +6,7 @@ python benchmarks/study_pages.py
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pages import write_part
@@ -20,7 +20,8 @@ from hashee.study.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "study"
-CLOCKS = RESULTS / "clocks-sst2.json"
+CLOCKS = "clocks-sst2*.json"
+"""Files of times in the folder of results; each has the dense model that its rows are relative to."""
 BEGIN = "<!-- benchmarks/study_pages.py writes from here -->"
 TABLES_SHOWN = ("quality-at-cost", "quality-at-paper-cost", "elue", "hash-functions")
 TASK, BACKBONE, BATCH = "sst2", "gte-small", 32
@@ -65,10 +66,11 @@ def pages() -> dict[str, str]:
     results = list(read_results(RESULTS))
     options = ReportOptions(clocks=RESULTS / "clocks.json", flops=RESULTS / "flops.json")
     tables = [TABLES[name](results, options).to_markdown() for name in TABLES_SHOWN]
-    return {"README.md": "\n".join(lines(read_clocks(CLOCKS))) + "\n", "docs/results.md": "\n".join(tables)}
+    clocks = [read_clocks(path) for path in sorted(RESULTS.glob(CLOCKS))]
+    return {"README.md": "\n".join(lines(clocks)) + "\n", "docs/results.md": "\n".join(tables)}
 
 
-def lines(clocks: Clocks) -> Iterator[str]:
+def lines(clocks: Sequence[Clocks]) -> Iterator[str]:
     """Yield the table, a row for each method that was run."""
     columns = ["method", *(f"about {cost:g}x fewer operations" for cost in COSTS)]
     yield "| " + " | ".join(columns) + " |"
@@ -95,7 +97,7 @@ def _dense(result: RunResult) -> str:
     return f"{_percent(result.curve[0])} at 1x"
 
 
-def _cell(result: RunResult, cost: float, clocks: Clocks) -> str:
+def _cell(result: RunResult, cost: float, clocks: Sequence[Clocks]) -> str:
     point = nearest(result.curve, cost)
     if abs(math.log(point.speedup / cost)) > math.log(FARTHEST):
         return ""
@@ -106,16 +108,19 @@ def _percent(point: OperatingPoint) -> str:
     return f"{100 * (point.dev if point.test is None else point.test):.1f}"
 
 
-def _measured(result: RunResult, point: OperatingPoint, clocks: Clocks) -> str:
-    """Return how many times as fast as the dense model on the same engine a point was measured."""
-    medians = {
-        (row.method, row.candidate, row.knob): row.median
-        for row in clocks.rows
-        if row.texts == TASKS[TASK] and row.batch == BATCH
-    }
-    dense = next(median for (method, *_), median in medians.items() if method == "dense")
-    own = medians.get((result.method, point.candidate, point.knob))
-    return "-" if own is None else f"{dense / own:.1f}x"
+def _measured(result: RunResult, point: OperatingPoint, clocks: Sequence[Clocks]) -> str:
+    """Return how many times as fast as the dense model of the same run, on the same engine, a point was measured."""
+    for run in clocks:
+        medians = {
+            (row.method, row.candidate, row.knob): row.median
+            for row in run.rows
+            if row.texts == TASKS[TASK] and row.batch == BATCH
+        }
+        dense = next(median for (method, *_), median in medians.items() if method == "dense")
+        own = medians.get((result.method, point.candidate, point.knob))
+        if own is not None:
+            return f"{dense / own:.1f}x"
+    return "-"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,14 @@ from hashee.training.stages import Fit
 from hashee.training.trainer import StepTrainer
 
 METHODS_WITH_EXITS = ("berxit", "deebert", "fastbert", "hash-depth-x-exit", "hash-x-exit", "pabee")
-FULL_DEPTH = {"berxit": 1.01, "deebert": 0.0, "fastbert": 0.0, "hash-depth-x-exit": 1.01, "hash-x-exit": 1.01, "pabee": 4.0}
+FULL_DEPTH = {
+    "berxit": 1.01,
+    "deebert": 0.0,
+    "fastbert": 0.0,
+    "hash-depth-x-exit": 1.01,
+    "hash-x-exit": 1.01,
+    "pabee": 4.0,
+}
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,9 @@ def test_the_best_dense_model_teaches_at_every_depth(
 ) -> None:
     lessons: list[Lesson] = []
     lesson = Fit.lesson
-    monkeypatch.setattr(Fit, "lesson", lambda self, *given, **o: lessons.append(lesson(self, *given, **o)) or lessons[-1])
+    monkeypatch.setattr(
+        Fit, "lesson", lambda self, *given, **o: lessons.append(lesson(self, *given, **o)) or lessons[-1]
+    )
     data = make_data(recipe=replace(RECIPE, epochs=1.0))
     fit = Fit(replace(trained["hash-depth"].fit.settings, output=tmp_path, task=data), data, current_processes())
     METHODS["hash-depth"].train(fit.with_settings(speedup=BEYOND_LAYER_1))

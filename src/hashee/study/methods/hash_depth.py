@@ -1,4 +1,4 @@
-"""Depth and exit table solved together: layers that are cut off pay for tokens that stay longer in those that are left."""
+"""Depth and exit table solved together: layers that are cut off pay for tokens that stay longer in the others."""
 
 import math
 from collections.abc import Mapping

@@ -34,7 +34,8 @@ def for_each_speedup(
     high speed-up leaves. If nothing is left, the last refusal is raised.
     """
     asked = speedups if fit.settings.speedup is None else (fit.settings.speedup,)
-    candidates, refused = [], None
+    candidates: list[Candidate] = []
+    refused = None
     for speedup in asked:
         try:
             candidates += train(speedup)

@@ -15,10 +15,11 @@ from hashee.study.methods import METHODS
 from hashee.study.methods.hash_depth import depths_for
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.hash_exits import OWN_COST
+from hashee.training.lesson import Lesson
 from hashee.training.method import Choice
 from hashee.training.processes import current_processes
 from hashee.training.settings import TAUGHT, FitSettings
-from hashee.training.stages import Fit, Lesson
+from hashee.training.stages import Fit
 
 AT_OWN_COST = {
     "hash-frequency": "frequency",

@@ -3,7 +3,7 @@
 import copy
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hashee.hf.opening import read_table
 from hashee.tables.table import ExitTable, tokenizer_fingerprint
 from hashee.training.backbone import Backbone, Decoder, Seq2SeqBackbone, open_backbone, weights_fingerprint
 from hashee.training.evaluation import logits_for, scores
+from hashee.training.lesson import Converted, Lesson, WithTable
 from hashee.training.objective import Objective, TargetLoss, objective_for
 from hashee.training.outputs import Need
 from hashee.training.processes import Processes
@@ -73,39 +74,6 @@ class Candidate:
     def score(self) -> float:
         """The metric on dev that it is chosen by."""
         return self.record.dev["score"]
-
-
-@dataclass(frozen=True)
-class WithTable:
-    """A model with a table before it is trained."""
-
-    model: Any
-    table: ExitTable
-    seconds: float
-    """That making the table took."""
-
-    @property
-    def depends(self) -> dict[str, Any]:
-        """What a model that is trained from it depends on."""
-        return {"table": self.table.fingerprint}
-
-
-@dataclass(frozen=True)
-class Converted(WithTable):
-    """A model with a table before it is trained, and what it is trained for."""
-
-    lesson: "Lesson"
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What a model is trained for, on which examples, and what teaches it."""
-
-    objective: Objective
-    train: Tokenized
-    teacher: Teacher | None = None
-    depends: dict[str, Any] = field(default_factory=dict)
-    """What the trained model depends on beyond its weights, the labelled data, the recipe and the settings."""
 
 
 class Fit:

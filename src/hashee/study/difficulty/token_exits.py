@@ -15,8 +15,9 @@ from hashee.export.loading import load
 from hashee.study.multi_exit import EXITS, MultiExitModel, head_dropout
 from hashee.study.objectives import ExitLosses
 from hashee.training.evaluation import for_each_example, scores
+from hashee.training.lesson import Lesson
 from hashee.training.objective import TargetLoss
-from hashee.training.stages import Fit, Lesson
+from hashee.training.stages import Fit
 
 
 class WordClassifier(nn.Module):

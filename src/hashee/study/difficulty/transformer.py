@@ -21,10 +21,11 @@ from hashee.study.difficulty.results import Epoch
 from hashee.study.difficulty.sampling import Splits
 from hashee.training.callbacks import SCORE
 from hashee.training.evaluation import logits_for
+from hashee.training.lesson import Lesson
 from hashee.training.objective import TargetLoss
 from hashee.training.processes import Processes, current_processes
 from hashee.training.settings import FitSettings
-from hashee.training.stages import Fit, Lesson
+from hashee.training.stages import Fit
 
 Array = NDArray[Any]
 EPOCHS = {"human": 10.0, "sentence": 3.0, "token": 5.0}

@@ -8,9 +8,10 @@ from hashee.study.exit_rules import CertaintyAbove, ExitRule
 from hashee.study.methods.early_exit import EarlyExit
 from hashee.study.multi_exit import MultiExitModel, new_certainty, new_classifiers
 from hashee.study.objectives import Alternating, CertaintyLoss, ExitLosses
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss, WeightedSum
-from hashee.training.stages import Choice, Fit, Lesson
+from hashee.training.stages import Choice, Fit
 
 THRESHOLDS = (1.01, 0.99, 0.98, 0.97, 0.95, 0.94, 0.92, 0.9, 0.87, 0.84, 0.8, 0.75, 0.7, 0.6, 0.5, 0.3, 0.2, 0.1, 0.0)
 

@@ -26,10 +26,11 @@ from hashee.study.students import depth_at
 from hashee.tables.table import tokenizer_fingerprint
 from hashee.training.backbone import open_backbone, weights_fingerprint
 from hashee.training.evaluation import Array, Predictions, for_each_example
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss, WeightedSum
 from hashee.training.processes import Processes
-from hashee.training.stages import WORK, Candidate, Choice, Fit, Lesson
+from hashee.training.stages import WORK, Candidate, Choice, Fit
 from hashee.training.teacher import StoredLogits, teacher_logits
 
 SHARES = (0.5, 1 / 3)

@@ -13,10 +13,11 @@ from hashee.study.depth_adaptive import DepthAdaptiveModel, write_adaptively
 from hashee.study.objectives import ExitLosses
 from hashee.study.refusals import refuse_without_writing
 from hashee.training.evaluation import Predictions
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss
 from hashee.training.processes import Processes
-from hashee.training.stages import WORK, Candidate, Choice, Fit, Lesson
+from hashee.training.stages import WORK, Candidate, Choice, Fit
 
 THRESHOLDS = (1.01, 0.85, 0.7, 0.5, 0.3, 0.15)
 """From one that no token reaches; label smoothing keeps probabilities below 1."""

@@ -9,9 +9,10 @@ from hashee.study.exit_rules import EntropyBelow, ExitRule
 from hashee.study.methods.early_exit import EarlyExit, freeze_
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss
-from hashee.training.stages import Choice, Fit, Lesson
+from hashee.training.stages import Choice, Fit
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 """Of the largest entropy."""

@@ -11,9 +11,10 @@ from hashee.families.layers import spread_layers
 from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.static import Static
 from hashee.study.students import depth_at, student_of
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import HiddenDistillation, LogitDistillation, TargetLoss, WeightedSum
-from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit, Lesson
+from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 
 SHARES = (0.5, 0.34)
 """Of the teacher's layers: half of them as in the paper, and a third."""

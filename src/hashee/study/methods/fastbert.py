@@ -9,9 +9,10 @@ from hashee.study.methods.deebert import SHARES
 from hashee.study.methods.early_exit import EarlyExit, freeze_
 from hashee.study.multi_exit import AttentiveClassifier, MultiExitModel, new_classifiers
 from hashee.study.objectives import SelfDistillation
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import LogitDistillation
-from hashee.training.stages import Choice, Fit, Lesson
+from hashee.training.stages import Choice, Fit
 
 
 class FastBert(EarlyExit):

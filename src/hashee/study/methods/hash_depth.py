@@ -10,10 +10,11 @@ from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.tables import COSTS, HashTable, for_each_speedup
 from hashee.study.refusals import refuse_writing
 from hashee.training.hash_exits import truncation_speedups
+from hashee.training.lesson import Converted
 from hashee.training.method import register_method
 from hashee.training.settings import TAUGHT
 from hashee.training.stage import StageRecord
-from hashee.training.stages import WORK, Candidate, Choice, Converted, Fit
+from hashee.training.stages import WORK, Candidate, Choice, Fit
 from hashee.training.trainer import TrainingJob
 
 DEEPER = (2.0, 3.0)

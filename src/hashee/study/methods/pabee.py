@@ -10,9 +10,10 @@ from hashee.study.exit_rules import ExitRule, Patience
 from hashee.study.methods.early_exit import EarlyExit
 from hashee.study.multi_exit import MultiExitModel, new_classifiers
 from hashee.study.objectives import ExitLosses
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import TargetLoss
-from hashee.training.stages import Choice, Fit, Lesson
+from hashee.training.stages import Choice, Fit
 
 SAME = 0.2
 """Scores that differ by less than this share of their standard deviation on train count as the same prediction."""

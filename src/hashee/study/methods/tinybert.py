@@ -14,10 +14,11 @@ from hashee.study.methods.first_layers import best_dense
 from hashee.study.methods.static import Static
 from hashee.study.students import depth_at, student_of
 from hashee.training.backbone import open_backbone, weights_fingerprint
+from hashee.training.lesson import Lesson
 from hashee.training.method import register_method
 from hashee.training.objective import HiddenDistillation, LogitDistillation, WeightedSum, even_layers
 from hashee.training.stage import StageRecord
-from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit, Lesson
+from hashee.training.stages import WORK, Candidate, Choice, Dense, Fit
 from hashee.training.teacher import RunningTeacher
 
 SHARE = 0.5

@@ -121,9 +121,7 @@ def test_scores_are_learned_too(name: str, backbone: Path, tmp_path: Path) -> No
     assert costs[-1] < costs[0]
 
 
-def test_classifiers_that_follow_leave_the_model_of_hash_depth_as_it_is(
-    trained: dict[str, tuple[Method, Choice]], tmp_path: Path
-) -> None:
+def test_classifiers_that_follow_have_no_gradients_for_the_encoder(trained: dict[str, tuple[Method, Choice]]) -> None:
     _, choice = trained["hash-depth-x-exit"]
     model = load(choice.best.folder)
     exits = MultiExitModel(model, new_classifiers(model, model.exit_table.num_layers - 1), moves_states=False).train()

@@ -12,14 +12,14 @@ from hashee.data.task import Kind
 from hashee.errors import HasheeError, ImpossibleSpeedup
 from hashee.hf.flops import costs_of
 from hashee.study.methods import METHODS
-from hashee.study.methods.hash_depth import depths_for
+from hashee.study.methods.hash_depth import Depths, depths_for
 from hashee.study.run import Experiment, run_experiment
 from hashee.training.hash_exits import OWN_COST
 from hashee.training.lesson import Lesson
 from hashee.training.method import Choice
 from hashee.training.processes import current_processes
 from hashee.training.settings import TAUGHT, FitSettings
-from hashee.training.stages import Fit
+from hashee.training.stages import Candidate, Fit
 
 AT_OWN_COST = {
     "hash-frequency": "frequency",
@@ -131,6 +131,21 @@ def test_depths_are_two_and_three_times_those_without_exits_unless_these_are_che
         [12], [12], [8, 12], [6, 9], [4, 6], [3, 4]
     ]  # fmt: skip
     assert depths_for(4.0, {1: 9.0, 2: 4.1, 3: 2.0, 4: 1.1}) == [3]
+
+
+def test_a_depth_that_no_table_reaches_does_not_lose_the_one_before(
+    trained: dict[str, Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = trained["hash-depth"]
+
+    def at(self: object, depths: Depths, speedup: float, depth: int) -> Candidate:
+        if depth == 4:
+            raise ImpossibleSpeedup("too fast", 1.0, 2.0)
+        return choice.best
+
+    monkeypatch.setattr(Depths, "for_speedup", lambda self, speedup: [2, 4])
+    monkeypatch.setattr(type(METHODS["hash-depth"]), "_at", at)
+    assert METHODS["hash-depth"].train(choice.fit).candidates == [choice.best]
 
 
 def test_the_best_dense_model_teaches_at_every_depth(

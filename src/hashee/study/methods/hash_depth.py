@@ -1,7 +1,7 @@
 """Depth and exit table solved together: layers that are cut off pay for tokens that stay longer in the others."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -99,8 +99,8 @@ class HashDepth(HashTable):
         """Fine-tune a dense model of each depth; from it, models with tables, which follow the best dense model."""
         depths = Depths(fit)
 
-        def at_cost(speedup: float) -> list[Candidate]:
-            return [self._at(depths, speedup, depth) for depth in depths.for_speedup(speedup)]
+        def at_cost(speedup: float) -> Iterator[Candidate]:
+            return (self._at(depths, speedup, depth) for depth in depths.for_speedup(speedup))
 
         return Choice(fit, for_each_speedup(fit, self.speedups, at_cost), dense=depths.dense)
 

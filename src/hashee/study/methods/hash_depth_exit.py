@@ -1,6 +1,6 @@
 """Depth, exit table and early leaving together: three savings that multiply."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hashee.data.task_types import type_of
@@ -28,12 +28,13 @@ class HashDepthExit(EarlyExit):
     def train(self, fit: Fit) -> Choice:
         """Train models as `hash-depth` does, while internal classifiers learn what the last one says.
 
-        The classifiers read states without moving them, so the model without leaving is that of `hash-depth`.
+        The classifiers read states without moving them, so the encoder learns as in `hash-depth`, but that gradients are
+        clipped all together.
         """
         depths = Depths(fit)
 
-        def at_speedup(speedup: float) -> list[Candidate]:
-            return [self._at(depths, speedup, depth) for depth in depths.for_speedup(speedup)]
+        def at_speedup(speedup: float) -> Iterator[Candidate]:
+            return (self._at(depths, speedup, depth) for depth in depths.for_speedup(speedup))
 
         return Choice(fit, for_each_speedup(fit, SPEEDUPS, at_speedup), dense=depths.dense)
 

@@ -1,6 +1,6 @@
 """HashEE (Sun et al., 2022) with every table of the paper, and with tables by importance, from layer 1 and from 0."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ OTHER_SEED = 1000
 
 
 def for_each_speedup(
-    fit: Fit, speedups: Sequence[float], train: Callable[[float], Sequence[Candidate]]
+    fit: Fit, speedups: Sequence[float], train: Callable[[float], Iterable[Candidate]]
 ) -> list[Candidate]:
     """Train models for each speed-up, or for the one in the settings; those that no table reaches are left out.
 
@@ -38,7 +38,9 @@ def for_each_speedup(
     refused = None
     for speedup in asked:
         try:
-            candidates += train(speedup)
+            # Of several depths for a speed-up, those before one that no table reaches are kept.
+            for candidate in train(speedup):
+                candidates.append(candidate)
         except ImpossibleSpeedup as error:
             refused = error
     if refused is not None and not candidates:

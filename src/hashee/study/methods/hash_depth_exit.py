@@ -28,8 +28,8 @@ class HashDepthExit(EarlyExit):
     def train(self, fit: Fit) -> Choice:
         """Train models as `hash-depth` does, while internal classifiers learn what the last one says.
 
-        The classifiers read states without moving them, so the encoder learns as in `hash-depth`, but that gradients are
-        clipped all together.
+        The classifiers read states without moving them, so the encoder learns as in `hash-depth`, but that all
+        gradients are clipped together.
         """
         depths = Depths(fit)
 
